@@ -1,0 +1,57 @@
+"""One base error, with the exit code of the command that meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class CtsanError(Exception):
+    """Something a person can mend; the message says how."""
+
+    exit_code = 1
+
+
+class UsageError(CtsanError):
+    """The command was asked for something that does not exist or cannot be combined."""
+
+    exit_code = 2
+
+
+class VideoError(CtsanError):
+    """One clip cannot be read. Commands over many clips list it and go on."""
+
+    def __init__(self, path: Path | str, what: str, remedy: str) -> None:
+        super().__init__(f"{path}: {what}. {remedy}")
+        self.path = Path(path)
+
+
+class StoreError(CtsanError):
+    """A folder of features is missing, foreign or of another version."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a corpus: where, what, and what to do about it."""
+
+    file: Path
+    line: int | None
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line is not None else f"{self.file}"
+        return f"{place}: {self.what}. {self.remedy}"
+
+
+class CorpusError(CtsanError):
+    """A corpus cannot be used as it is; carries every problem that was found, not only the first."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
