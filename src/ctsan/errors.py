@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -24,7 +25,7 @@ class VideoError(CtsanError):
 
     def __init__(self, path: Path | str, what: str, remedy: str) -> None:
         super().__init__(f"{path}: {what}. {remedy}")
-        self.path = Path(path)
+        self.path, self.what, self.remedy = Path(path), what, remedy
 
 
 class StoreError(CtsanError):
@@ -35,7 +36,7 @@ class StoreError(CtsanError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a corpus: where, what, and what to do about it."""
+    """One thing that is wrong with a file: where, what, and what to do about it."""
 
     file: Path
     line: int | None
@@ -47,11 +48,25 @@ class Problem:
         return f"{place}: {self.what}. {self.remedy}"
 
 
-class CorpusError(CtsanError):
-    """A corpus cannot be used as it is; carries every problem that was found, not only the first."""
+class ProblemsError(CtsanError):
+    """Carries every problem that was found, not only the first."""
 
     exit_code = 2
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
+
+
+class CorpusError(ProblemsError):
+    """A corpus cannot be used as it is."""
+
+
+class WordsError(ProblemsError):
+    """Prepared words are missing, damaged or foreign."""
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """`"Did you mean 'x'? "` for the nearest known word, ready to be followed by a sentence, or ""."""
+    nearest = get_close_matches(given.lower(), sorted(known), n=1)
+    return f"Did you mean {nearest[0]!r}? " if nearest else ""

@@ -1,4 +1,4 @@
-"""The neutral form of every captioned-video corpus: clips, their sentences, their splits, their test items."""
+"""The neutral form of every captioned-video corpus: clips, their sentences, splits and test items."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 VIDEO_SUFFIXES = frozenset({".mp4", ".avi", ".mkv", ".mov", ".webm", ".gif", ".m4v", ".mpg", ".mpeg"})
 PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})  # a picture is a clip of one frame
 CLIP_SUFFIXES = VIDEO_SUFFIXES | PICTURE_SUFFIXES
+
+BLANK = "_____"  # stands for the missing word of a fill-in-the-blank sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class BlankItem:
-    """Fill-in-the-blank: `sentence` holds one `_____`, `answer` is the word that stood there."""
+    """Fill-in-the-blank: `sentence` holds one `BLANK`, `answer` is the word that stood there."""
 
     clip: str
     sentence: str
@@ -68,6 +70,7 @@ class Corpus:
     format: str
     clips: tuple[Clip, ...]
     items: Mapping[tuple[ItemTask, Split], tuple[Item, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what a person should know and need not mend
 
     def __iter__(self) -> Iterator[Clip]:
         return iter(self.clips)

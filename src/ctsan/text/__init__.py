@@ -1,1 +1,1 @@
-"""."""
+"""Words: tokens, parts of speech, vocabulary, concept candidates, embedding."""

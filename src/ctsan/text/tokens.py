@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
-# Words with inner apostrophes or hyphens (man's, t-shirt), numbers (3, 1.5, 10,000); punctuation is dropped.
-_TOKEN = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’\-][^\W\d_]+)*\w*")
+# What other software leaves in sentences (<unk>, </s>, <br>): not somebody's words.
+_MARKER = re.compile(r"</?[a-z_]+>")
+
+# One spelling for each of the signs that join the halves of a word.
+_JOINS = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "´": "'", "`": "'", "‐": "-", "‑": "-"})
+
+# Numbers (10,000 and 1.5), or runs of letters and digits joined by single apostrophes or hyphens (man's,
+# t-shirt, r2d2, 20-year-old). Whatever stands between is dropped: punctuation, emoji, underscores.
+_TOKEN = re.compile(r"\d{1,3}(?:,\d{3})+(?!\w)|\d+\.\d+(?!\w)|[^\W_]+(?:['\-][^\W_]+)*")
 
 
 def tokenize(sentence: str) -> list[str]:
-    """Lower-case tokens of a sentence, in order, without punctuation."""
-    return [token.replace("’", "'") for token in _TOKEN.findall(sentence.lower())]
+    """Lower-case tokens of a sentence, in order, without punctuation.
+
+    The `_____` of a fill-in-the-blank sentence is no word and leaves no token: split the sentence there.
+    """
+    plain = unicodedata.normalize("NFC", sentence.lower()).translate(_JOINS)
+    return _TOKEN.findall(_MARKER.sub(" ", plain))

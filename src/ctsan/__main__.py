@@ -1,0 +1,3 @@
+from ctsan.cli import main
+
+main()

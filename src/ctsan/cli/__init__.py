@@ -1,0 +1,71 @@
+"""The `ctsan` command. Results go to stdout, progress and problems to stderr.
+
+Every command's module is imported only when that command runs, so that `ctsan --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from ctsan import __version__
+from ctsan.errors import CtsanError, did_you_mean
+
+COMMANDS = {
+    "corpus": "Check, make and split corpora, and build their test items.",
+    "features": "Turn a corpus' clips into stored feature maps.",
+    "words": "Prepare vocabulary, concept candidates and word vectors of a corpus.",
+    "backbone": "List the networks that make features, and convert their weights.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and one-line helps without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"ctsan.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)  # every module of cli/ defines one
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], COMMANDS)
+            raise click.UsageError(f"No such command '{args[0]}'. {hint}'ctsan --help' lists them.", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name="ctsan")
+def group() -> None:
+    """Teach a machine to describe, search and question your own videos.
+
+    Everything runs on this machine; nothing is sent anywhere.
+    """
+
+
+def main() -> None:
+    """Run the command; what a person can mend ends in a message, not in a traceback."""
+    try:
+        group.main(prog_name="ctsan", standalone_mode=True)
+    except CtsanError as error:
+        click.echo(str(error), err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,165 @@
+"""`ctsan corpus`: check, make, items."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ctsan.cli.output import count, print_json, print_table, progress_bar, warn
+from ctsan.data.corpus import ITEM_TASKS, SPLITS, ItemTask, Split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ctsan.data.corpus import Corpus, Item
+    from ctsan.errors import Problem
+
+
+@click.group("corpus")
+def command() -> None:
+    """Check, make and split corpora, and build their test items."""
+
+
+@command.command("check")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--seed", default=0, show_default=True, help="For the splits of a corpus that has none.")
+@click.option("--no-video", is_flag=True, help="Read the captions only; do not open the clips.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+def check(path: Path, seed: int, no_video: bool, as_json: bool) -> None:
+    """Read the corpus at PATH, say what it holds, and list everything that is wrong with it.
+
+    The format is recognised: a folder with clips.jsonl or clips.csv, a folder of clips, LSMDC16, MSR-VTT or
+    MSVD. Exits with 2 if there is any problem.
+    """
+    from ctsan.data.reading import inspect_corpus, missing_clips
+    from ctsan.data.summary import check_clips, summarise
+    from ctsan.folders import usable_cores
+
+    corpus, problems = inspect_corpus(path, seed=seed)
+    missing = missing_clips(corpus)
+    hours: float | None = None
+    unreadable: list[Problem] = []
+    if not no_video:
+        with progress_bar(len(corpus), what="opening clips") as bar:
+            hours, unreadable = check_clips(corpus, workers=usable_cores(), progress=bar.update)
+    summary = summarise(corpus, problems=problems, missing=missing, unreadable=unreadable, hours=hours)
+    found = [*problems, *missing, *unreadable]
+    if as_json:
+        print_json(summary)
+    else:
+        _print_summary(corpus, hours, summary)
+        for note in corpus.notes:
+            click.echo(note)
+    for problem in found:
+        warn(str(problem))
+    if found:
+        warn(f"{count(len(found), 'problem')}.")
+        raise SystemExit(2)
+
+
+def _print_summary(corpus: Corpus, hours: float | None, summary: dict[str, object]) -> None:
+    rows: list[tuple[str, object]] = [("corpus", f"{corpus.name} ({corpus.format})")]
+    rows += [(key.replace("_", " "), summary[key]) for key in ("clips", "sources", "captions")]
+    rows += [(key.replace("_", " "), summary[key]) for key in ("words", "distinct_words")]
+    if hours is not None:
+        rows.append(("hours", f"{hours:.2f}"))
+    for split in SPLITS:
+        if clips := corpus.split(split):
+            captions = sum(len(clip.captions) for clip in clips)
+            rows.append((split, f"{count(len(clips), 'clip')}, {count(captions, 'caption')}"))
+    rows += [(f"items: {task} {split}", len(items)) for (task, split), items in corpus.items.items()]
+    rows += [(key, summary[key]) for key in ("missing", "unreadable")]
+    print_table(rows)
+
+
+@command.command("make")
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--clips", type=click.IntRange(min=1), default=200, show_default=True, help="How many.")
+@click.option("--seed", default=0, show_default=True, help="Another seed, another corpus.")
+def make(out: Path, clips: int, seed: int) -> None:
+    """Make a corpus of rendered clips in the folder OUT: moving shapes, captions, every frame's truth.
+
+    The same seed gives the same clips; asked for more, it adds to those that are there.
+
+    \b
+    Example:
+      ctsan corpus make shapes/ --clips 200 --seed 0
+    """
+    from ctsan.data.procedural import make_corpus
+
+    with progress_bar(clips, what="rendering") as bar:
+        make_corpus(out, clips=clips, seed=seed, progress=bar.update)
+    click.echo(f"{count(clips, 'clip')} in {out}. Look at them, or go on with: ctsan corpus check {out}")
+
+
+@command.command("items")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--split", type=click.Choice(SPLITS), default="test", show_default=True)
+@click.option(
+    "--task", type=click.Choice(ITEM_TASKS), multiple=True, help="May be repeated [default: all three]."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the files [default: print them].")
+@click.option("--seed", default=0, show_default=True, help="For the blanks, distractors and queries.")
+@click.option(
+    "--per-clip",
+    type=click.IntRange(min=1),
+    help="At most so many items a clip [default: one a caption; for rank one a clip].",
+)
+@click.option("--build", is_flag=True, help="Build items even where the corpus brings official ones.")
+def items(
+    path: Path,
+    split: Split,
+    task: tuple[ItemTask, ...],
+    out: Path | None,
+    seed: int,
+    per_clip: int | None,
+    build: bool,
+) -> None:
+    """Build test items (JSON lines) for fill-in-the-blank, multiple choice and retrieval from a corpus.
+
+    Blanks stand for nouns, verbs and adjectives that the training captions know; distractors share no verb
+    and no object with the answer. The same seed gives the same items. Official items are taken as they are.
+
+    \b
+    Example:
+      ctsan corpus items my-clips/ --split test --out items/
+    """
+    from ctsan.data.items import item_line, write_items
+    from ctsan.data.reading import read_corpus
+
+    corpus = read_corpus(path)
+    for each in task or ITEM_TASKS:
+        official = corpus.items.get((each, split)) if not build else None
+        made = official or _built(corpus, split, each, seed=seed, per_clip=per_clip)
+        if out is None:
+            for item in made:
+                click.echo(item_line(item))
+        else:
+            write_items(out / f"{each}.jsonl", made)
+            origin = ", the official ones" if official else ""
+            click.echo(f"{out / f'{each}.jsonl'}: {count(len(made), 'item')}{origin}")
+
+
+def _built(
+    corpus: Corpus, split: Split, task: ItemTask, *, seed: int, per_clip: int | None
+) -> Sequence[Item]:
+    from ctsan.data.item_building import build_items
+    from ctsan.text.tagging import load_tagger
+    from ctsan.text.tokens import tokenize
+    from ctsan.text.vocabulary import Vocabulary
+
+    training = (tokenize(caption) for caption in corpus.captions("train"))
+    built = build_items(
+        corpus,
+        split=split,
+        task=task,
+        seed=seed,
+        tagger=load_tagger(),
+        vocabulary_words=Vocabulary.build(training).words if task == "fill" else (),
+        per_clip=per_clip,
+    )
+    for clip, reason in built.left_out.items():
+        warn(f"{task}: no item for clip '{clip}': {reason}")
+    return built.items

@@ -1,0 +1,114 @@
+"""`ctsan features`: a corpus' clips to stored feature maps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ctsan.cli.output import count, print_json, progress_bar, warn
+
+
+@click.command("features")
+@click.argument("corpus", type=click.Path(path_type=Path))
+@click.option("--backbone", "backbone_name", help="Network: 'ctsan backbone list' shows them.")
+@click.option("--weights", type=click.Path(path_type=Path), help="Weights file; a ResNet needs one.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for the features [default: in the cache]."
+)
+@click.option(
+    "--mirror", is_flag=True, help="Also store maps of the mirrored frames (the paper's augmentation)."
+)
+@click.option("--engine", help="onnxruntime or torch [default: the fastest here].")
+@click.option("--workers", type=click.IntRange(min=1), help="Clips at a time [default: the number of cores].")
+@click.option(
+    "--import",
+    "arrays",
+    type=click.Path(path_type=Path),
+    help="Take maps from this folder's .npy files, named like the clips, instead of computing them.",
+)
+@click.option("--pool", is_flag=True, help="With --import: apply the 2x2 max-pool that our own features get.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+def command(
+    corpus: Path,
+    backbone_name: str | None,
+    weights: Path | None,
+    out: Path | None,
+    mirror: bool,
+    engine: str | None,
+    workers: int | None,
+    arrays: Path | None,
+    pool: bool,
+    as_json: bool,
+) -> None:
+    """Turn the clips of CORPUS into feature maps and store them.
+
+    Stopped at any moment, the same command goes on where it was; run again, it does only clips that are
+    new or changed. Clips that cannot be read are listed at the end and stop nothing.
+
+    \b
+    Examples:
+      ctsan features my-clips/
+      ctsan features LSMDC16/ --backbone resnet152 --weights resnet152.pth --mirror
+      ctsan features my-clips/ --import my-arrays/ --backbone slowfast --out features/
+    """
+    from ctsan.data.reading import read_corpus
+    from ctsan.errors import UsageError
+    from ctsan.folders import default_folder
+    from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
+    from ctsan.video.engine import check_engine
+    from ctsan.video.extraction import Outcome, extract_features
+    from ctsan.video.imported import arrays_of, import_features
+
+    if arrays is None and pool:
+        raise UsageError("--pool goes with --import: computed features are always pooled.")
+    if arrays is not None and (mirror or weights or engine):
+        raise UsageError("--mirror, --weights and --engine do not go with --import: nothing is computed.")
+    name = backbone_name or ("imported" if arrays else DEFAULT_BACKBONE)
+    clips = read_corpus(corpus)
+    folder = out or default_folder("features", clips.root) / name
+    with progress_bar(len(clips), what="features") as bar:
+
+        def show(outcome: Outcome) -> None:
+            bar.update()
+            if outcome.error:
+                bar.write(f"unreadable: {outcome.error}", file=bar.fp)
+
+        if arrays is not None:
+            sources = arrays_of([clip.id for clip in clips], arrays)
+            report = import_features(sources, folder, name=name, pool=pool, workers=workers, on_clip=show)
+        else:
+            report = extract_features(
+                [(clip.id, clip.path) for clip in clips],
+                folder,
+                backbone=find_backbone(name, weights),
+                mirrored=mirror,
+                engine=check_engine(engine) if engine else None,
+                workers=workers,
+                on_clip=show,
+            )
+    if as_json:
+        print_json(
+            {
+                "features": str(folder),
+                "backbone": name,
+                "clips": report.done + report.kept,
+                "new": report.done,
+                "frames": report.frames,
+                "seconds": round(report.seconds, 3),
+                "unreadable": report.unreadable,
+            }
+        )
+    else:
+        rate = f", {report.frames / report.seconds:,.0f} frames/s" if report.frames else ""
+        click.echo(
+            f"{count(report.done + report.kept, 'clip')} with {name} features in {folder}\n"
+            f"{report.done:,} done now ({count(report.frames, 'frame')} in {report.seconds:,.1f} s{rate}), "
+            f"{report.kept:,} were there already"
+        )
+    if report.unreadable:
+        warn(f"{count(len(report.unreadable), 'clip')} could not be read:")
+        for error in report.unreadable.values():
+            warn(f"  {error}")
+        if not report.done + report.kept:
+            raise UsageError("Not one clip of the corpus could be read.")

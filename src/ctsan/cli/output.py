@@ -1,0 +1,35 @@
+"""What the commands share in speaking to a person: progress on stderr, tables and JSON on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+from tabulate import tabulate
+from tqdm import tqdm
+
+
+def progress_bar(total: int, *, what: str, unit: str = "clip") -> tqdm[NoReturn]:
+    """A bar with rate and time left; in a log file, a line now and then."""
+    interval = 0.2 if sys.stderr.isatty() else 10.0
+    return tqdm(total=total, desc=what, unit=unit, mininterval=interval, dynamic_ncols=True, file=sys.stderr)
+
+
+def print_table(rows: Sequence[Sequence[object]], headers: Sequence[str] = ()) -> None:
+    click.echo(tabulate(rows, headers=headers, tablefmt="simple" if headers else "plain", intfmt=","))
+
+
+def print_json(value: object) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def count(number: int, noun: str) -> str:
+    """`1 clip`, `1,234 clips`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def warn(text: str) -> None:
+    click.echo(text, err=True)

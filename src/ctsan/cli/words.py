@@ -1,0 +1,82 @@
+"""`ctsan words`: the vocabulary, concept candidates and word vectors of a corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ctsan.cli.output import print_json, print_table, progress_bar
+
+
+@click.command("words")
+@click.argument("corpus", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the files [default: in the cache].")
+@click.option(
+    "--concepts", type=click.IntRange(min=1), default=2000, show_default=True, help="Candidates, V."
+)
+@click.option(
+    "--min-count",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="How often a word must be seen.",
+)
+@click.option(
+    "--dim", type=click.IntRange(min=1), default=300, show_default=True, help="Size of word vectors."
+)
+@click.option("--seed", default=0, show_default=True, help="For the word vectors.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    corpus: Path, out: Path | None, concepts: int, min_count: int, dim: int, seed: int, as_json: bool
+) -> None:
+    """Learn the words of CORPUS from its training captions, and from no others.
+
+    \b
+    Example:
+      ctsan words my-clips/ --out words/
+    """
+    from ctsan.data.reading import read_corpus
+    from ctsan.errors import UsageError
+    from ctsan.folders import default_folder
+    from ctsan.text.words import prepare_words
+
+    clips = read_corpus(corpus)
+    captions = list(clips.captions("train"))
+    if not captions:
+        raise UsageError(
+            f"{corpus}: there are no training captions. Write some: 'ctsan corpus check' shows what is there."
+        )
+    folder = out or default_folder("words", clips.root)
+    with progress_bar(len(captions), what="words", unit="caption") as bar:
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.set_description(what, refresh=False)
+            bar.total, bar.n = total, done
+            bar.refresh()
+
+        words = prepare_words(
+            captions, num_concepts=concepts, min_count=min_count, embedding_dim=dim, seed=seed, progress=show
+        )
+    words.save(folder)
+    commonest = list(words.concepts.words[:10])
+    if as_json:
+        print_json(
+            {
+                "words": str(folder),
+                "captions": len(captions),
+                "vocabulary": len(words.vocabulary),
+                "concepts": len(words.concepts.words),
+                "commonest": commonest,
+            }
+        )
+        return
+    print_table(
+        [
+            ("training captions", len(captions)),
+            ("vocabulary", len(words.vocabulary)),
+            ("concept candidates", len(words.concepts.words)),
+            ("commonest", ", ".join(commonest)),
+            ("files", str(folder)),
+        ]
+    )

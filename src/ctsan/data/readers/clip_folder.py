@@ -1,0 +1,32 @@
+"""Clips without captions: a folder of them, or a single file. To be described and searched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ctsan.data.corpus import CLIP_SUFFIXES, Clip, Corpus
+from ctsan.data.readers.files import files_below
+from ctsan.errors import Problem
+
+
+def recognises(path: Path) -> bool:
+    """Any folder, so this reader is asked last, or a file that is a clip by its suffix."""
+    return path.is_dir() or path.suffix.lower() in CLIP_SUFFIXES
+
+
+def read(path: Path, problems: list[Problem]) -> Corpus:
+    """Every clip below the folder, by name; its id is its path from there."""
+    root = path if path.is_dir() else path.parent
+    files = list(files_below(root, problems)) if path.is_dir() else [path]
+    names = sorted(
+        file.relative_to(root).as_posix() for file in files if file.suffix.lower() in CLIP_SUFFIXES
+    )
+    if not names:
+        what = "the folder holds neither clips nor a caption file" if files else "the folder is empty"
+        suffixes = " ".join(sorted(CLIP_SUFFIXES))
+        remedy = (
+            f"Put clips into it ({suffixes}), or a clips.jsonl, or the files of LSMDC16, MSR-VTT or MSVD."
+        )
+        problems.append(Problem(path, None, what, remedy))
+    clips = tuple(Clip(id=name, path=root / name, source=name) for name in names)
+    return Corpus(name=path.resolve().name, root=root, format="clips", clips=clips)

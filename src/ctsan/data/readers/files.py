@@ -1,0 +1,87 @@
+"""What every reader needs of files: their lines, and where the clips are."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ctsan.data.corpus import VIDEO_SUFFIXES
+from ctsan.errors import Problem
+
+SAVE_AS_UTF8 = "Save the file as UTF-8."
+
+
+def lines_of(path: Path, problems: list[Problem]) -> Iterator[tuple[int, str]]:
+    """Numbered lines without their line ends; a line that is not UTF-8 is a problem and is yielded in part.
+
+    Only the line feed ends a line, so that other Unicode separators inside a sentence do not shift numbers.
+    """
+    try:
+        with path.open("rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                if number == 1:
+                    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                        problems.append(Problem(path, None, "the file is UTF-16, not UTF-8", SAVE_AS_UTF8))
+                        return
+                    raw = raw.removeprefix(codecs.BOM_UTF8)
+                raw = raw.rstrip(b"\r\n")
+                try:
+                    yield number, raw.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    what = (
+                        f"the line is not UTF-8 (byte 0x{raw[error.start]:02X} at position {error.start + 1})"
+                    )
+                    problems.append(Problem(path, number, what, SAVE_AS_UTF8))
+                    yield number, raw.decode("utf-8", errors="replace")
+    except OSError as error:
+        problems.append(cannot_read(path, error))
+
+
+def cannot_read(path: Path, error: OSError) -> Problem:
+    return Problem(path, None, f"it cannot be read ({error.strerror})", "Check its permissions.")
+
+
+def files_below(folder: Path, problems: list[Problem], *, depth: int | None = None) -> Iterator[Path]:
+    """Files in a folder and its subfolders, each folder listed once, nearer files first, then by name.
+
+    Hidden files and folders are skipped; links to folders are followed, but no folder is entered twice.
+    `depth` limits how many folders below the first are entered.
+    """
+    level, seen = [folder], {folder.resolve()}
+    while level:
+        deeper: list[Path] = []
+        for place in level:
+            try:
+                with os.scandir(place) as listing:
+                    entries = sorted(listing, key=lambda entry: entry.name)
+            except OSError as error:
+                problems.append(cannot_read(place, error))
+                continue
+            for entry in entries:
+                path = place / entry.name
+                if entry.name.startswith("."):
+                    continue
+                if not entry.is_dir():
+                    yield path
+                elif (real := path.resolve()) not in seen:
+                    seen.add(real)
+                    deeper.append(path)
+        if depth is not None:
+            if depth == 0:
+                return
+            depth -= 1
+        level = deeper
+
+
+def videos_by_stem(root: Path, problems: list[Problem]) -> dict[str, Path]:
+    """Every video at most two folders below `root`, by its name without suffix; the nearest wins.
+
+    Two folders reach `root/videos/movie/clip.avi` and stay out of folders of extracted frames.
+    """
+    found: dict[str, Path] = {}
+    for path in files_below(root, problems, depth=2):
+        if path.suffix.lower() in VIDEO_SUFFIXES:
+            found.setdefault(path.stem, path)
+    return found

@@ -1,0 +1,140 @@
+"""Our own format: `clips.jsonl`, one clip a line, or `clips.csv`, one caption a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+
+from ctsan.data.corpus import Clip, Corpus
+from ctsan.data.readers.files import lines_of
+from ctsan.data.readers.own_csv import csv_rows
+from ctsan.data.splits import parse_split, unknown_split
+from ctsan.errors import Problem
+from ctsan.text.tokens import tokenize
+
+CAPTION_FILES = ("clips.jsonl", "clips.csv")
+_KNOWN_KEYS = frozenset({"clip", "captions", "split", "source"})
+_EXAMPLE = '{"clip": "a.mp4", "captions": ["a man drives a car"], "split": "train"}'
+
+
+def recognises(path: Path) -> bool:
+    if path.is_dir():
+        return any((path / name).is_file() for name in CAPTION_FILES)
+    return path.suffix.lower() in {".jsonl", ".csv"}
+
+
+def read(path: Path, problems: list[Problem]) -> Corpus:
+    """Read a folder with a caption file, or the caption file itself; clips are named from its folder."""
+    file = path
+    if path.is_dir():
+        files = [path / name for name in CAPTION_FILES if (path / name).is_file()]
+        file = files[0]
+        if len(files) > 1:
+            what = "the folder holds both clips.jsonl and clips.csv"
+            problems.append(
+                Problem(path, None, what, "Keep one of them, or give the path of the file itself.")
+            )
+    root = file.parent
+    rows = csv_rows(file, problems) if file.suffix.lower() == ".csv" else _json_rows(file, problems)
+    before = len(problems)
+    clips: list[Clip] = []
+    declared: dict[Path, Clip] = {}
+    is_empty = True
+    for line, row in rows:
+        is_empty = False
+        clip = _clip(row, file, line, root, problems)
+        if clip is None:
+            continue
+        first = declared.setdefault(clip.path, clip)
+        if first is clip:
+            clips.append(clip)
+        else:
+            _, there = first.origin or (file, 0)
+            name = f"{clip.id!r}" + (f", the same file as {first.id!r}," if first.id != clip.id else "")
+            what = f"clip {name} is declared again, first at line {there}"
+            problems.append(Problem(file, line, what, "Gather its captions in one line, or rename one clip."))
+    if is_empty and len(problems) == before:
+        problems.append(Problem(file, None, "the file declares no clip", f"Write lines such as {_EXAMPLE}."))
+    return Corpus(name=root.resolve().name, root=root, format="own", clips=tuple(clips))
+
+
+def _json_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, object]]]:
+    for line, text in lines_of(file, problems):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            reason = (
+                f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+            )
+            problems.append(Problem(file, line, f"the line is not JSON ({reason})", f"Write {_EXAMPLE}."))
+            continue
+        if isinstance(row, dict):
+            yield line, row
+        else:
+            what = f"the line is a JSON {_json_name(row)}, not an object"
+            problems.append(Problem(file, line, what, f"Write {_EXAMPLE}."))
+
+
+def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: list[Problem]) -> Clip | None:
+    """The clip that a row declares; None, with its problems, where its name or split cannot be used."""
+
+    def problem(what: str, remedy: str) -> None:
+        problems.append(Problem(file, line, what, remedy))
+
+    usable = True
+    name = row.get("clip")
+    if not isinstance(name, str) or not name.strip():
+        found = 'no "clip"' if name is None else f'a "clip" that is not a file name ({name!r})'
+        problem(f"the line has {found}", f'Name the clip\'s file: "clip": "a.mp4", from the folder {root}.')
+        usable = False
+    elif ".." in PurePath(name).parts:
+        problem(
+            f"clip {name!r} leaves the corpus folder", "Move it into the folder, or give its absolute path."
+        )
+        usable = False
+
+    captions = row.get("captions")
+    if captions is None:
+        captions = []
+    if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
+        problem('"captions" is not a list of strings', 'Write "captions": ["one sentence", "another"].')
+        captions = []
+    for place, caption in enumerate(captions, start=1):
+        if not tokenize(caption):
+            problem(
+                f"caption {place} of {name!r} has no words ({caption!r})", "Delete it or write a sentence."
+            )
+
+    given, split = row.get("split"), None
+    if given is not None:
+        split = parse_split(given) if isinstance(given, str) else None
+        if split is None:
+            problems.append(unknown_split(file, line, given, name))
+            usable = False
+
+    source = row.get("source")
+    if source is not None and (not isinstance(source, str) or not source):
+        problem(
+            f'"source" is not a name ({source!r})', "Write it as a string, the same for clips of one video."
+        )
+        source = None
+
+    if not usable or not isinstance(name, str):
+        return None
+    return Clip(
+        id=name,
+        path=root / name,
+        captions=tuple(caption for caption in captions if tokenize(caption)),
+        split=split,
+        source=source or name,
+        extra={key: value for key, value in row.items() if key not in _KNOWN_KEYS},
+        origin=(file, line),
+    )
+
+
+def _json_name(value: object) -> str:
+    names = {list: "list", str: "string", bool: "truth value", type(None): "null"}
+    return names.get(type(value), "number")

@@ -1,0 +1,55 @@
+"""The rows of `clips.csv`: one caption a row, rows of one clip gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ctsan.data.readers.tables import table_rows
+from ctsan.errors import Problem, did_you_mean
+
+_CAPTION_COLUMNS = ("caption", "captions")
+
+
+def csv_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, object]]]:
+    """One row for each clip, as `clips.jsonl` would hold it, with the first line that names the clip.
+
+    The header names the columns: `clip`, and optionally `caption`, `split`, `source` and any others. An
+    empty cell says nothing.
+    """
+    rows = table_rows(file, problems, strict=True)
+    columns = [column.strip().lower() for column in next(rows, (1, ["clip"]))[1]]
+    if not _header_is_good(columns, file, problems):
+        return
+    first_lines: dict[str, int] = {}
+    captions: dict[str, list[str]] = {}
+    others: dict[str, dict[str, str]] = {}
+    for line, row in rows:
+        cells = dict(zip(columns, (cell.strip() for cell in row), strict=True))
+        clip = cells.pop("clip")
+        first_line = first_lines.setdefault(clip, line)
+        caption = next((cells.pop(column) for column in _CAPTION_COLUMNS if column in cells), "")
+        captions.setdefault(clip, []).extend([caption] if caption else [])
+        known = others.setdefault(clip, {})
+        for column, value in cells.items():
+            if value and known.setdefault(column, value) != value:
+                what = (
+                    f"{column} {value!r} contradicts {known[column]!r} of the same clip at line {first_line}"
+                )
+                remedy = f"Give all rows of clip {clip!r} the same {column}, or leave it empty."
+                problems.append(Problem(file, line, what, remedy))
+    for clip, line in first_lines.items():
+        yield line, {"clip": clip, "captions": captions[clip], **others[clip]}
+
+
+def _header_is_good(columns: list[str], file: Path, problems: list[Problem]) -> bool:
+    if "clip" not in columns:
+        what = f"the file has no column 'clip', its columns are {', '.join(columns)}"
+        remedy = f"{did_you_mean('clip', columns)}Begin the file with a header such as clip,caption,split."
+        problems.append(Problem(file, 1, what, remedy))
+    elif len(set(columns)) < len(columns) or set(columns).issuperset(_CAPTION_COLUMNS):
+        what = f"the header names a column twice ({', '.join(columns)})"
+        problems.append(Problem(file, 1, what, "Keep one column of each name; caption and captions are one."))
+    else:
+        return True
+    return False

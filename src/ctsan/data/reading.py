@@ -1,0 +1,115 @@
+"""A path to a corpus, whichever format it is in."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from ctsan.data.corpus import Corpus
+from ctsan.data.readers import clip_folder, lsmdc16, msrvtt, msvd, own
+from ctsan.data.splits import leaks, seeded_split, split_problems
+from ctsan.errors import CorpusError, Problem, did_you_mean
+
+
+class Reader(Protocol):
+    """What a module in `readers` offers."""
+
+    def recognises(self, path: Path) -> bool: ...
+
+    def read(self, path: Path, problems: list[Problem]) -> Corpus: ...
+
+
+class OfficialReader(Reader, Protocol):
+    """A reader of a published corpus, which comes in files of fixed names."""
+
+    FILES: tuple[str, ...]
+
+
+OFFICIAL_READERS: dict[str, OfficialReader] = {"lsmdc16": lsmdc16, "msr-vtt": msrvtt, "msvd": msvd}
+READERS: dict[str, Reader] = {"own": own, **OFFICIAL_READERS, "clips": clip_folder}  # asked in this order
+
+
+def read_corpus(path: Path | str, *, seed: int = 0) -> Corpus:
+    """Read a corpus; where it has captions and no splits, `seed` makes them.
+
+    Missing clips do not stop it: see `missing_clips`.
+
+    Raises:
+        CorpusError: with every problem that `inspect_corpus` finds.
+    """
+    corpus, problems = inspect_corpus(path, seed=seed)
+    if problems:
+        raise CorpusError(problems)
+    return corpus
+
+
+def inspect_corpus(path: Path | str, *, seed: int = 0) -> tuple[Corpus, list[Problem]]:
+    """The corpus as far as it can be read, and everything that is wrong with what its files say."""
+    problems: list[Problem] = []
+    corpus = _with_splits(_read(Path(path), problems), problems, seed)
+    problems.sort(key=lambda problem: (str(problem.file), problem.line or 0))
+    return corpus, problems
+
+
+def missing_clips(corpus: Corpus) -> list[Problem]:
+    """Clips whose file is not there. One of them stops no job over a thousand others."""
+    problems = []
+    for clip in corpus:
+        if not clip.path.is_file():
+            file, line = clip.origin or (clip.path, None)
+            what = f"the file of clip {clip.id!r} is missing ({clip.path})"
+            problems.append(Problem(file, line, what, "Put it there, or delete what is said of the clip."))
+    return problems
+
+
+def _read(path: Path, problems: list[Problem]) -> Corpus:
+    nothing = Corpus(name=path.name, root=path, format="unknown", clips=())
+    if not path.exists():
+        names: list[str] = []
+        with suppress(OSError):
+            names = [entry.name for entry in path.parent.iterdir()]
+        problems.append(
+            Problem(path, None, "it does not exist", f"{did_you_mean(path.name, names)}Check the path.")
+        )
+        return nothing
+    for name, official in OFFICIAL_READERS.items():
+        if path.is_file() and path.name in official.FILES:
+            what = f"this is one of the files of the {name} format"
+            problems.append(Problem(path, None, what, f"Give their folder instead: {path.parent}"))
+            return nothing
+    for reader in READERS.values():
+        if reader.recognises(path):
+            return reader.read(path, problems)
+    remedy = "Give a folder, a clips.jsonl, a clips.csv or a clip."
+    problems.append(Problem(path, None, "this is neither a clip nor a caption file", remedy))
+    return nothing
+
+
+def _with_splits(corpus: Corpus, problems: list[Problem], seed: int) -> Corpus:
+    """The corpus with splits made for it where it has captions and none; splits that it gives are checked."""
+    if not corpus.clips and not problems:
+        remedy = "Check that its files are complete."
+        problems.append(Problem(corpus.root, None, "the corpus has no clips", remedy))
+    if any(clip.split for clip in corpus):
+        if corpus.format in OFFICIAL_READERS:
+            return replace(corpus, notes=corpus.notes + _leak_notes(corpus))
+        problems += split_problems(corpus.clips)
+    elif any(clip.captions for clip in corpus):
+        note = f"The corpus gives no splits; seed {seed} made them."
+        return replace(corpus, clips=seeded_split(corpus.clips, seed=seed), notes=(*corpus.notes, note))
+    return corpus
+
+
+def _leak_notes(corpus: Corpus) -> tuple[str, ...]:
+    """An official split stays as it is, so that figures compare; but it is said where it leaks."""
+    found = leaks(corpus)
+    if not found:
+        return ()
+    one, other = found[0]
+    sources = "1 source stands" if len(found) == 1 else f"{len(found)} sources stand"
+    return (
+        f"{sources} on two sides of the official split, the first is {one.source!r}: "
+        f"{one.id} in {one.split}, {other.id} in {other.split}.",
+    )

@@ -1,0 +1,86 @@
+"""Everything that is learnt of words before a model is trained: vocabulary, concept candidates, embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from ctsan.text.concepts import Concepts
+from ctsan.text.embedding import Embedding, learn_embedding, load_embedding, save_embedding
+from ctsan.text.files import problem_with
+from ctsan.text.tagging import load_tagger
+from ctsan.text.tokens import tokenize
+from ctsan.text.vocabulary import Vocabulary
+
+VOCABULARY_FILE = "vocabulary.json"
+CONCEPTS_FILE = "concepts.json"
+EMBEDDING_FILE = "embedding.safetensors"
+
+Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # arrays have no plain equality
+class Words:
+    vocabulary: Vocabulary
+    concepts: Concepts
+    embedding: Embedding  # (V, E), a row for each word of the vocabulary
+
+    def save(self, folder: Path) -> None:
+        """Write the three files into a folder, made if need be; saving twice gives the same bytes."""
+        self.vocabulary.save(folder / VOCABULARY_FILE)
+        self.concepts.save(folder / CONCEPTS_FILE)
+        save_embedding(folder / EMBEDDING_FILE, self.embedding, self.vocabulary)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            WordsError: files are missing or damaged, or do not belong together.
+        """
+        names = (VOCABULARY_FILE, CONCEPTS_FILE, EMBEDDING_FILE)
+        if missing := [name for name in names if not (folder / name).is_file()]:
+            raise problem_with(folder, f"it does not hold {' or '.join(missing)}")
+        vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
+        concepts = Concepts.load(folder / CONCEPTS_FILE)
+        if strange := [word for word in concepts.words if word not in vocabulary]:
+            what = f"{len(strange)} candidates, such as {strange[0]!r}, are not in {VOCABULARY_FILE}"
+            raise problem_with(folder / CONCEPTS_FILE, what)
+        return cls(vocabulary, concepts, load_embedding(folder / EMBEDDING_FILE, vocabulary))
+
+
+def prepare_words(
+    captions: Iterable[str],
+    *,
+    num_concepts: int = 2000,
+    min_count: int = 4,
+    embedding_dim: int = 300,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Words:
+    """Learn the words of a corpus from its training captions, and from nothing else.
+
+    Captions of the other splits must not be given: a model would then know words, and how they are used, from
+    the sentences that it is measured on.
+
+    Raises:
+        UsageError: no word is seen `min_count` times.
+    """
+    sentences = [tokenize(caption) for caption in captions]
+    vocabulary = Vocabulary.build(sentences, min_count=min_count)
+    concepts = Concepts.build(
+        sentences,
+        vocabulary,
+        load_tagger(),
+        num_concepts=num_concepts,
+        progress=partial(progress, "tagging sentences") if progress else None,
+    )
+    if progress:
+        progress("learning the embedding", 0, 1)
+    embedding = learn_embedding(sentences, vocabulary, dim=embedding_dim, seed=seed)
+    if progress:
+        progress("learning the embedding", 1, 1)
+    return Words(vocabulary, concepts, embedding)

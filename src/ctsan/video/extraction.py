@@ -1,0 +1,225 @@
+"""Fill a folder with feature maps, from clips through a backbone.
+
+Every worker thread takes a clip through all of it: decode, run the network on one core, write. Decoding and
+inference release Python's lock, so all cores are busy without queues in between, and memory holds one clip
+a core, however many clips there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from ctsan.errors import StoreError, VideoError
+from ctsan.folders import usable_cores
+from ctsan.video.backbone import Backbone
+from ctsan.video.engine import EngineName, load_engine
+from ctsan.video.frames import MAX_FRAMES, SPACING, sample_frames
+from ctsan.video.store import (
+    ClipFeatures,
+    ClipRecord,
+    Manifest,
+    Recipe,
+    clip_file,
+    read_header,
+    read_manifest,
+    write_clip,
+    write_manifest,
+)
+
+Source = tuple[str, Path]  # a clip's id, and the file that its features come from
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one clip."""
+
+    clip: str
+    record: ClipRecord | None = None  # None where the clip cannot be read
+    kept: bool = False  # it was there already
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of all of them."""
+
+    done: int
+    kept: int
+    frames: int  # of the clips that were done now
+    seconds: float
+    unreadable: dict[str, str]
+
+
+def extract_features(
+    clips: Sequence[Source],
+    folder: Path,
+    *,
+    backbone: Backbone,
+    mirrored: bool = False,
+    engine: EngineName | None = None,
+    workers: int | None = None,
+    on_clip: Callable[[Outcome], None] | None = None,
+) -> Report:
+    """Decode every clip and store its maps; only what is new or changed is done.
+
+    Raises:
+        StoreError: the folder holds features of another recipe, or cannot be written.
+    """
+    recipe = Recipe(
+        backbone=backbone.name,
+        grid=backbone.grid,
+        channels=backbone.channels,
+        mirrored=mirrored,
+        details={
+            "weights": backbone.digest,
+            "image_size": backbone.image_size,
+            "resize": "squash, bicubic",
+            "mean": backbone.mean,
+            "std": backbone.std,
+            "pooling": "2x2 max, odd row kept",
+            "spacing": SPACING,
+            "max_frames": MAX_FRAMES,
+        },
+    )
+    run = load_engine(backbone, engine=engine, threads=1)
+
+    def features_of(path: Path) -> ClipFeatures:
+        frames = sample_frames(path, size=backbone.image_size)
+        flipped = np.ascontiguousarray(frames.pixels[:, :, ::-1]) if mirrored else None
+        return ClipFeatures(
+            maps=run(frames.pixels),
+            times=frames.times,
+            mirrored=run(flipped) if flipped is not None else None,
+        )
+
+    return fill_store(clips, folder, recipe, features_of, workers=workers, on_clip=on_clip)
+
+
+def fill_store(
+    sources: Sequence[Source],
+    folder: Path,
+    recipe: Recipe,
+    features_of: Callable[[Path], ClipFeatures],
+    *,
+    workers: int | None = None,
+    on_clip: Callable[[Outcome], None] | None = None,
+) -> Report:
+    """Store `features_of` each source. Killed at any moment and run again, it ends with the same bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            return _fill_locked(sources, folder, recipe, features_of, workers=workers, on_clip=on_clip)
+    except Timeout:
+        raise StoreError(
+            f"{folder}: another ctsan is filling this folder. Wait for it, or stop it."
+        ) from None
+
+
+def _fill_locked(
+    sources: Sequence[Source],
+    folder: Path,
+    recipe: Recipe,
+    features_of: Callable[[Path], ClipFeatures],
+    *,
+    workers: int | None,
+    on_clip: Callable[[Outcome], None] | None,
+) -> Report:
+    started = time.monotonic()
+    manifest = read_manifest(folder)
+    if manifest is None:
+        manifest = Manifest(recipe, {}, {})
+        write_manifest(folder, manifest)
+    elif manifest.recipe.digest() != recipe.digest():
+        raise StoreError(
+            f"{folder}: holds {manifest.recipe.backbone} features made in another way "
+            f"({_difference(manifest.recipe, recipe)}). Give another --out, or delete the folder."
+        )
+    digest = recipe.digest()
+    known = manifest.clips
+
+    def do(source: Source) -> Outcome:
+        clip_id, path = source
+        try:
+            before = known.get(clip_id)
+            if before and before == _record(path, before.frames) and clip_file(folder, clip_id).exists():
+                return Outcome(clip_id, before, kept=True)
+            header = read_header(folder, clip_id)
+            if header and header.recipe == digest and path.is_file() and header.source == _file_digest(path):
+                return Outcome(clip_id, _record(path, header.frames), kept=True)
+            record = _record(path, 0)  # as it was before reading: a change while we read is seen next time
+            features = features_of(path)
+        except VideoError as error:
+            return Outcome(clip_id, error=str(error))
+        write_clip(folder, clip_id, features, recipe=digest, source=_file_digest(path))
+        return Outcome(clip_id, record and replace(record, frames=len(features.maps)))
+
+    outcomes: dict[str, Outcome] = {}
+    try:
+        for outcome in _in_parallel(do, sources, workers or usable_cores()):
+            outcomes[outcome.clip] = outcome
+            if on_clip:
+                on_clip(outcome)
+        in_order = [outcomes[clip] for clip, _ in sources]
+        clips = {outcome.clip: outcome.record for outcome in in_order if outcome.record}
+        unreadable = {outcome.clip: outcome.error for outcome in in_order if outcome.error}
+        write_manifest(folder, Manifest(recipe, clips, unreadable))
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: cannot be written ({error.strerror or error}). Make room or choose another --out, "
+            "then run the same command again: what is done stays done."
+        ) from error
+    new = [outcome.record for outcome in in_order if outcome.record and not outcome.kept]
+    return Report(
+        done=len(new),
+        kept=len(clips) - len(new),
+        frames=sum(record.frames for record in new),
+        seconds=time.monotonic() - started,
+        unreadable=unreadable,
+    )
+
+
+def _in_parallel(
+    do: Callable[[Source], Outcome], sources: Sequence[Source], workers: int
+) -> Iterator[Outcome]:
+    """Outcomes as they come, never more than a few sources ahead."""
+    pool = ThreadPoolExecutor(workers)
+    pending: set[Future[Outcome]] = set()
+    try:
+        for source in sources:
+            pending.add(pool.submit(do, source))
+            if len(pending) >= 2 * workers:
+                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in finished)
+        yield from (future.result() for future in wait(pending).done)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _record(path: Path, frames: int) -> ClipRecord | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return ClipRecord(frames, status.st_size, status.st_mtime_ns)
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _difference(there: Recipe, wanted: Recipe) -> str:
+    if there.mirrored != wanted.mirrored:
+        return "with mirrored frames" if there.mirrored else "without mirrored frames"
+    if there.backbone != wanted.backbone:
+        return f"{wanted.backbone} is wanted"
+    names = sorted(set(there.details) | set(wanted.details))
+    return "other " + ", ".join(n for n in names if there.details.get(n) != wanted.details.get(n))

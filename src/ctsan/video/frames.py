@@ -1,0 +1,270 @@
+"""A video file or a picture to the few frames that the models look at.
+
+The paper takes one frame in ten, at most 40, and a wider interval in longer clips. Films run at 24 frames a
+second, so we space samples 10/24 s apart: clips of 10, 25 and 60 frames a second are then seen alike. The
+sample for a moment is the picture on the screen at that moment; no picture is taken twice.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.video.frame import VideoFrame
+from av.video.reformatter import VideoReformatter
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from ctsan.errors import VideoError
+
+SPACING = 10 / 24  # seconds: one frame in ten at the frame rate of films
+MAX_FRAMES = 40
+
+_ROUNDING = 1e-3  # seconds: some containers count in thousandths
+_SEEK_COSTS = 12  # frames that could be decoded in the time that one seek takes
+
+# Real containers and pictures only: FFmpeg would also follow playlists to other files and addresses.
+_CONTAINERS = (
+    "mov,mp4,m4v,matroska,webm,avi,gif,flv,asf,mpeg,mpegts,mpegvideo,h264,hevc,ogg,rm,mxf,nut,dv,image2,"
+    "jpeg_pipe,png_pipe,webp_pipe,bmp_pipe,tiff_pipe,mp3,wav,flac,aac,aiff"
+)
+
+_NOT_VIDEO = "Give a video (mp4, avi, mkv, mov, webm, gif) or a picture (jpg, png, webp)."
+
+
+@dataclass(frozen=True, slots=True)
+class VideoInfo:
+    """What a container says of its video stream."""
+
+    duration: float  # seconds; 0 for a picture
+    frame_rate: float  # frames a second; 0 where unknown
+    width: int
+    height: int
+    frames: int | None  # None where the container does not say
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Sampled frames, upright, squashed to one size, with the times at which the source shows them."""
+
+    pixels: NDArray[np.uint8]  # (N, size, size, 3), RGB
+    times: NDArray[np.float64]  # (N,), seconds, as in the source
+
+
+def sample_times(
+    duration: float, *, spacing: float = SPACING, max_frames: int = MAX_FRAMES
+) -> NDArray[np.float64]:
+    """The moments to look at in a clip of `duration` seconds: from 0, evenly, at most `max_frames`."""
+    count = max(1, math.ceil((duration - _ROUNDING) / spacing))
+    if count > max_frames:
+        count, spacing = max_frames, duration / max_frames
+    return np.arange(count, dtype=np.float64) * spacing
+
+
+def probe(path: Path) -> VideoInfo:
+    """Open a clip, decode its first picture, and tell what it is.
+
+    Raises:
+        VideoError: it is missing, empty, cut off, without pictures, or no video at all.
+    """
+    with _opened(path, threads=1) as (container, stream):
+        first = next(_decoded(container, stream), None)
+        if first is None:
+            raise _nothing_decoded(path)
+        rate = stream.average_rate or stream.guessed_rate
+        return VideoInfo(
+            duration=_duration(path, container, stream),
+            frame_rate=float(rate) if rate else 0.0,
+            width=first.width,
+            height=first.height,
+            frames=stream.frames or None,
+        )
+
+
+def sample_frames(
+    path: Path, *, size: int, spacing: float = SPACING, max_frames: int = MAX_FRAMES, threads: int = 1
+) -> Frames:
+    """Sample a clip's frames as `size` x `size` pixels. Damaged packets cost what they hold, not the clip.
+
+    Raises:
+        VideoError: no picture at all can be read; the message says why.
+    """
+    with _opened(path, threads=threads) as (container, stream):
+        targets = sample_times(_duration(path, container, stream), spacing=spacing, max_frames=max_frames)
+        reformatter = VideoReformatter()
+        taken = [
+            (_upright_pixels(frame, size, reformatter), time)
+            for frame, time in _shown_at(targets, container, stream)
+        ]
+    if not taken:
+        raise _nothing_decoded(path)
+    return Frames(np.stack([pixels for pixels, _ in taken]), np.array([time for _, time in taken]))
+
+
+def _shown_at(
+    targets: NDArray[np.float64], container: InputContainer, stream: VideoStream
+) -> Iterator[tuple[VideoFrame, float]]:
+    """The frames on the screen at the target times, seeking where whole stretches can be skipped."""
+    rate = float(stream.average_rate or 24)
+    keyframes = _keyframe_times(stream)
+    frames = _decoded(container, stream)
+    shown: tuple[VideoFrame, float] | None = None
+    start = 0.0
+    position = 0
+    while position < len(targets):
+        frame = next(frames, None)
+        if frame is None:
+            break
+        time = _time(frame, after=shown[1] + 1 / rate if shown else 0.0)
+        if shown is None:
+            start = time
+        elif time - start > targets[position] + _ROUNDING:
+            yield shown
+            position = int(np.searchsorted(targets, time - start - _ROUNDING))
+            if position < len(targets):
+                nearest = bisect_right(keyframes, targets[position] + start + _ROUNDING) - 1
+                if nearest >= 0 and (keyframes[nearest] - time) * rate > _SEEK_COSTS:
+                    _seek(container, stream, keyframes[nearest])
+                    frames = _decoded(container, stream)
+        shown = (frame, time)
+    if shown is not None and position < len(targets):
+        yield shown  # nothing follows it, so it is on the screen until the end
+
+
+def _seek(container: InputContainer, stream: VideoStream, time: float) -> None:
+    assert stream.time_base is not None  # only streams with keyframe times come here
+    container.seek(round(time / stream.time_base), stream=stream, backward=True)
+
+
+def _keyframe_times(stream: VideoStream) -> list[float]:
+    """When the keyframes of a container with an index are shown; empty where there is no index."""
+    entries = getattr(stream, "index_entries", None)  # PyAV 16 and later
+    if not entries or stream.time_base is None:
+        return []
+    # The index holds decoding times; with reordered frames showing starts a constant delay later.
+    delay = (stream.start_time or 0) - min(entry.timestamp for entry in entries)
+    return [float((entry.timestamp + delay) * stream.time_base) for entry in entries if entry.is_keyframe]
+
+
+def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
+    """Every frame that can be decoded, in the order of showing."""
+    packets = container.demux(stream)
+    while True:
+        try:
+            packet = next(packets, None)
+        except av.FFmpegError:  # cut off in the middle of a packet: what came before stays
+            return
+        if packet is None:
+            return
+        try:
+            frames = packet.decode()
+        except av.FFmpegError:  # a damaged packet
+            continue
+        yield from (frame for frame in frames if isinstance(frame, VideoFrame) and not frame.is_corrupt)
+
+
+def _time(frame: VideoFrame, *, after: float) -> float:
+    return frame.time if frame.time is not None else after
+
+
+def _duration(path: Path, container: InputContainer, stream: VideoStream) -> float:
+    """Seconds from the headers; where they are silent, from the packets' times, without decoding."""
+    if container.format.name == "image2" or container.format.name.endswith("_pipe"):
+        return 0.0
+    if stream.duration and stream.time_base:
+        return float(stream.duration * stream.time_base)
+    if container.duration:
+        return container.duration / av.time_base
+    last = 0.0
+    with _opened(path, threads=1) as (again, same_stream):
+        for packet in again.demux(same_stream):
+            if packet.pts is not None and packet.time_base is not None:
+                last = max(last, float((packet.pts + (packet.duration or 0)) * packet.time_base))
+    return last
+
+
+def _upright_pixels(frame: VideoFrame, size: int, reformatter: VideoReformatter) -> NDArray[np.uint8]:
+    """RGB pixels, squashed to a square so that nothing of the picture is lost, turned as a player would."""
+    small = reformatter.reformat(frame, width=size, height=size, format="rgb24", interpolation="BICUBIC")
+    pixels = np.asarray(small.to_ndarray(), dtype=np.uint8)
+    quarter_turns = _quarter_turns(frame)
+    return np.ascontiguousarray(np.rot90(pixels, quarter_turns)) if quarter_turns else pixels
+
+
+def _quarter_turns(frame: VideoFrame) -> int:
+    """How often to turn a picture to the left by 90 degrees, by the display matrix that phones write."""
+    side = frame.side_data.get("DISPLAYMATRIX")
+    if side is None:
+        return 0
+    matrix = np.frombuffer(cast("bytes", side), dtype=np.int32)  # it offers a buffer; its types do not say so
+    return round(math.degrees(math.atan2(matrix[1], matrix[0])) / -90) % 4
+
+
+@contextmanager
+def _opened(path: Path, *, threads: int) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open the pictures of a file, or say in one sentence what the file is instead."""
+    if not path.exists():
+        raise VideoError(path, "there is no such file", "Check the path, or remove the clip from the corpus.")
+    if path.is_dir():
+        raise VideoError(path, "this is a folder, not a clip", "Name a file in it.")
+    if path.stat().st_size == 0:
+        raise VideoError(path, "the file is empty (0 bytes)", "Copy or download it again.")
+    options = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
+    if path.suffix.lower() in {".jpg", ".jpeg", ".png", ".webp"}:
+        options["pattern_type"] = "none"  # a % in a picture's name is only a %
+    try:
+        container = av.open(f"file:{path}", options=options, metadata_errors="replace")
+    except PermissionError as error:
+        raise VideoError(path, "no permission to read it", "Change the file's permissions.") from error
+    except (av.FFmpegError, OSError, ValueError) as error:
+        raise _cannot_open(path, error) from error
+    with container:
+        stream = next((s for s in container.streams.video if not _is_cover_art(s)), None)
+        if stream is None:
+            what = "it has sound but no pictures" if container.streams.audio else "it has no video stream"
+            raise VideoError(path, what, _NOT_VIDEO)
+        stream.codec_context.thread_count = threads
+        try:
+            yield container, stream
+        except (av.FFmpegError, MemoryError) as error:
+            raise VideoError(
+                path, f"reading failed half-way ({error})", "Convert it to mp4, or leave it out."
+            ) from error
+
+
+def _is_cover_art(stream: VideoStream) -> bool:
+    return "attached_pic" in str(getattr(stream, "disposition", "")).lower()
+
+
+def _cannot_open(path: Path, error: Exception) -> VideoError:
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if head[4:8] == b"ftyp" or head[:4] in (b"RIFF", b"\x1a\x45\xdf\xa3"):
+        return VideoError(path, "the file is cut off: its index is missing", "Copy or download it again.")
+    if _is_text(head):
+        return VideoError(path, "this is text, not a video", _NOT_VIDEO)
+    reason = getattr(error, "strerror", None) or str(error)
+    return VideoError(path, f"this is no video or picture that FFmpeg can read ({reason})", _NOT_VIDEO)
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        text = head[:4000].decode("utf-8", errors="strict")
+    except UnicodeDecodeError as error:
+        if error.start < len(head[:4000]) - 4:
+            return False
+        text = head[: error.start].decode("utf-8")
+    return all(character.isprintable() or character in "\r\n\t\f" for character in text)
+
+
+def _nothing_decoded(path: Path) -> VideoError:
+    what = "not one picture could be decoded: the file is damaged or cut off"
+    return VideoError(path, what, "Copy or download it again.")

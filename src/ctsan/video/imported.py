@@ -1,0 +1,135 @@
+"""Features that somebody else made: per-clip arrays into a store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ctsan.errors import StoreError, VideoError
+from ctsan.video.extraction import Outcome, Report, Source, fill_store
+from ctsan.video.frames import MAX_FRAMES
+from ctsan.video.store import ClipFeatures, Maps, Recipe
+
+
+def arrays_of(clip_ids: Sequence[str], folder: Path) -> list[Source]:
+    """The array file of every clip: named like the clip, with its suffix replaced or followed by `.npy`.
+
+    Raises:
+        StoreError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise StoreError(f"{folder}: there is no such folder. Give the one that holds the .npy files.")
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*.npy")}
+
+    def array_of(clip_id: str) -> Path:
+        full = f"{clip_id}.npy"
+        # A suffix begins with a letter: the ids of LSMDC end in a time, "….09.675".
+        return folder / (full if full in there else re.sub(r"(\.[A-Za-z]\w*)?$", ".npy", clip_id, count=1))
+
+    return [(clip_id, array_of(clip_id)) for clip_id in clip_ids]
+
+
+def import_features(
+    arrays: Sequence[Source],
+    folder: Path,
+    *,
+    name: str,
+    pool: bool = False,
+    workers: int | None = None,
+    on_clip: Callable[[Outcome], None] | None = None,
+) -> Report:
+    """Store per-clip `.npy` arrays, (frames, channels) or (frames, h, w, channels), under a name.
+
+    The first array that can be read sets grid and channels; others must agree. `pool` applies the 2x2
+    max-pool that our own features have had; more frames than `MAX_FRAMES` are thinned evenly.
+    """
+    maps = next(_readable_arrays(arrays, pool), None)
+    if maps is None:
+        raise StoreError(
+            f"None of the {len(arrays)} arrays can be read. Give .npy files of shape (frames, channels) or "
+            "(frames, h, w, channels), named like the clips."
+        )
+    recipe = Recipe(
+        backbone=name,
+        grid=(maps.shape[1], maps.shape[2]),
+        channels=maps.shape[3],
+        mirrored=False,
+        details={
+            "imported": True,
+            "pooling": "2x2 max, odd row kept" if pool else "none",
+            "max_frames": MAX_FRAMES,
+        },
+    )
+
+    def features_of(path: Path) -> ClipFeatures:
+        maps = _read_array(path, pool)
+        expected = (*recipe.grid, recipe.channels)
+        if maps.shape[1:] != expected:
+            raise VideoError(
+                path,
+                f"its maps are {_by(maps.shape[1:])}, those of the other clips {_by(expected)}",
+                "Export all clips from one network.",
+            )
+        return ClipFeatures(maps=maps, times=None)
+
+    return fill_store(arrays, folder, recipe, features_of, workers=workers, on_clip=on_clip)
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "×".join(str(size) for size in shape)
+
+
+def _readable_arrays(arrays: Sequence[Source], pool: bool) -> Iterator[Maps]:
+    for _, path in arrays:
+        try:
+            yield _read_array(path, pool)
+        except VideoError:
+            continue
+
+
+def _read_array(path: Path, pool: bool) -> Maps:
+    """(N, h, w, C) maps of an array file; an array without a grid gets one of 1x1."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise VideoError(
+            path, "there is no such array", "Export the clip's features under this name."
+        ) from error
+    except (ValueError, OSError, EOFError) as error:
+        raise VideoError(
+            path, f"not a plain .npy array ({error})", "Save it with numpy.save, as numbers."
+        ) from error
+    if array.ndim not in (2, 4) or 0 in array.shape or array.dtype.kind != "f":
+        raise VideoError(
+            path,
+            f"an array of shape {_by(array.shape)} and type {array.dtype}",
+            "Save floating-point numbers as (frames, channels) or (frames, h, w, channels).",
+        )
+    if array.ndim == 2:
+        array = array[:, None, None, :]
+    if len(array) > MAX_FRAMES:
+        array = array[np.arange(MAX_FRAMES) * len(array) // MAX_FRAMES]
+    if pool:
+        array = _max_pool(array)
+    with np.errstate(over="ignore"):
+        maps = np.ascontiguousarray(array, dtype=np.float16)
+    if not np.isfinite(maps).all():
+        raise VideoError(
+            path, "holds NaN, or numbers beyond half precision (65,504)", "Export the features again."
+        )
+    return maps
+
+
+def _max_pool(array: NDArray[Any]) -> NDArray[Any]:
+    """2x2 max-pool of (N, h, w, C) that keeps an odd last row and column."""
+    _, height, width, _ = array.shape
+    padding = ((0, 0), (0, height % 2), (0, width % 2), (0, 0))
+    padded = np.pad(np.asarray(array), padding, constant_values=-np.inf)
+    rows = np.maximum(padded[:, ::2], padded[:, 1::2])
+    pooled: NDArray[Any] = np.maximum(rows[:, :, ::2], rows[:, :, 1::2])
+    return pooled

@@ -1,0 +1,208 @@
+"""Feature maps on disk: one safetensors file a clip, memory-mapped, and one manifest.
+
+    FOLDER/manifest.json                 how the maps were made; every clip; what could not be read
+    FOLDER/clips/3f/3fa4….safetensors    maps (N, h, w, C) float16, times (N,), mirrored maps if asked for
+
+A clip's file says itself what it was made from and how, so a folder is whole at every moment: files appear
+complete or not at all, and a run that was killed goes on from what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from ctsan.atomic import replacing, write_json
+from ctsan.errors import StoreError
+
+FORMAT = "ctsan-features"
+VERSION = 1
+
+Maps = NDArray[np.float16]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How maps were made. Maps of two recipes never stand in one folder."""
+
+    backbone: str
+    grid: tuple[int, int]
+    channels: int
+    mirrored: bool
+    details: Mapping[str, object]  # weights, preprocessing, sampling
+
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ClipFeatures:
+    """One clip's maps, and the times of its frames in the source where they are known."""
+
+    maps: Maps  # (N, h, w, C)
+    times: NDArray[np.float64] | None  # (N,)
+    mirrored: Maps | None = None  # maps of the frames turned left to right
+
+
+@dataclass(frozen=True, slots=True)
+class ClipHeader:
+    """What a clip's file says of itself."""
+
+    recipe: str  # digest of the recipe
+    source: str  # digest of the clip, or of the array it was imported from
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClipRecord:
+    """A clip in the manifest; size and time of its source tell cheaply that nothing changed."""
+
+    frames: int
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    recipe: Recipe
+    clips: Mapping[str, ClipRecord]
+    unreadable: Mapping[str, str]
+
+
+class FeatureStore:
+    """Random access to the maps of a folder: `store[clip_id]`."""
+
+    def __init__(self, folder: Path) -> None:
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise StoreError(
+                f"{folder}: no features here. Make them with 'ctsan features CORPUS --out {folder}'."
+            )
+        self.folder = folder
+        self.manifest = manifest
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.manifest.recipe.grid
+
+    @property
+    def channels(self) -> int:
+        return self.manifest.recipe.channels
+
+    def __contains__(self, clip_id: object) -> bool:
+        return clip_id in self.manifest.clips
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.manifest.clips)
+
+    def __len__(self) -> int:
+        return len(self.manifest.clips)
+
+    def __getitem__(self, clip_id: str) -> ClipFeatures:
+        """Raises:
+        StoreError: the clip is not in the folder, or its file is damaged.
+        """
+        if clip_id not in self.manifest.clips:
+            reason = self.manifest.unreadable.get(clip_id, "it was not in the corpus when they were made")
+            raise StoreError(f"{self.folder}: no features of clip '{clip_id}': {reason}")
+        return read_clip(self.folder, clip_id)
+
+
+def read_clip(folder: Path, clip_id: str) -> ClipFeatures:
+    path = clip_file(folder, clip_id)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            names = set(file.keys())
+            return ClipFeatures(
+                maps=file.get_tensor("maps"),
+                times=file.get_tensor("times") if "times" in names else None,
+                mirrored=file.get_tensor("mirrored") if "mirrored" in names else None,
+            )
+    except (OSError, SafetensorError) as error:
+        raise StoreError(
+            f"{path}: the features of clip '{clip_id}' are missing or damaged ({error}). "
+            "Delete the file and run 'ctsan features' again."
+        ) from error
+
+
+def write_clip(folder: Path, clip_id: str, features: ClipFeatures, *, recipe: str, source: str) -> None:
+    tensors: dict[str, NDArray[np.generic]] = {"maps": features.maps}
+    if features.times is not None:
+        tensors["times"] = features.times
+    if features.mirrored is not None:
+        tensors["mirrored"] = features.mirrored
+    # One metadata entry only: the library writes several in an order that changes from run to run.
+    header = {"clip": clip_id, "recipe": recipe, "source": source}
+    with replacing(clip_file(folder, clip_id)) as temporary:
+        temporary.write_bytes(save(tensors, metadata={FORMAT: json.dumps(header, sort_keys=True)}))
+
+
+def read_header(folder: Path, clip_id: str) -> ClipHeader | None:
+    """What stands in the file of a clip; None where there is none that can be used."""
+    try:
+        with safe_open(clip_file(folder, clip_id), framework="numpy") as file:
+            header = json.loads((file.metadata() or {})[FORMAT])
+            frames = file.get_slice("maps").get_shape()[0]
+        return ClipHeader(recipe=header["recipe"], source=header["source"], frames=frames)
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None
+
+
+def clip_file(folder: Path, clip_id: str) -> Path:
+    """Named by a digest: an id may hold anything, slashes and 300 letters included."""
+    name = hashlib.sha256(clip_id.encode()).hexdigest()[:32]
+    return folder / "clips" / name[:2] / f"{name}.safetensors"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    write_json(
+        folder / "manifest.json",
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "recipe": asdict(manifest.recipe),
+            "clips": {clip_id: asdict(record) for clip_id, record in manifest.clips.items()},
+            "unreadable": dict(manifest.unreadable),
+        },
+    )
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a folder; None where there is none.
+
+    Raises:
+        StoreError: there is one, but damaged, foreign or of another version.
+    """
+    path = folder / "manifest.json"
+    if not path.exists():
+        return None
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if value["format"] != FORMAT:
+            raise ValueError("another format")
+        version = int(value["version"])
+        if version == VERSION:
+            recipe = value["recipe"]
+            height, width = recipe["grid"]
+            return Manifest(
+                recipe=Recipe(**{**recipe, "grid": (int(height), int(width))}),
+                clips={clip_id: ClipRecord(**record) for clip_id, record in value["clips"].items()},
+                unreadable=value["unreadable"],
+            )
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise StoreError(
+            f"{path}: not a manifest of features ({error}). Delete it and run 'ctsan features' again: "
+            "what is in the folder will be found."
+        ) from error
+    raise StoreError(
+        f"{path}: features of format version {version}, this ctsan reads {VERSION}. "
+        "Use the ctsan that made them, or another --out."
+    )
