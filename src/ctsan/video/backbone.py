@@ -18,7 +18,7 @@ from ctsan.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-DEFAULT_BACKBONE = "efficientnet-lite2"
+DEFAULT_BACKBONE = "efficientnet-lite0"
 IMAGE_SIZE = 224
 POOLED_GRID = (4, 4)  # 7x7 maps after a 2x2 max-pool that keeps the odd row
 

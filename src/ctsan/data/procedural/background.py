@@ -48,8 +48,8 @@ def _tint(plane: _Plane, dark: tuple[float, ...], light: tuple[float, ...]) -> _
 
 
 def _grass(rng: np.random.Generator) -> _Tones:
-    blades = _clouds(rng, 2)[:, ::-1] + 0.8 * _clouds(rng, 5)
-    return _tint(0.5 + 0.28 * blades, (0.20, 0.34, 0.14), (0.42, 0.56, 0.27))
+    blades = _clouds(rng, 2) + 0.8 * _clouds(rng, 5)
+    return _tint(0.5 + 0.28 * blades, (0.26, 0.34, 0.13), (0.46, 0.53, 0.27))
 
 
 def _night(rng: np.random.Generator) -> _Tones:

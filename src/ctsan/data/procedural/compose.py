@@ -39,6 +39,7 @@ _PAN = 0.09
 _ZOOM = 1.12
 _ROOM = (0.1, 0.09, ASPECT - 0.1, 0.91)  # stays in the picture whatever the camera does
 _SOLID = ("ball", "box", "heart", "flower")  # wide enough all round to hide a small thing behind
+_WIDE = tuple(noun for noun in NOUNS if noun not in ("leaf", "moon"))  # seen to touch what is beside them
 _ROLLING = ("ball", "ring")
 # Twenty clips hold every duet once, four solos and seven pairs of solos one after the other.
 _PLAN = (*DUETS, *["solo"] * 4, *["sequence"] * 7)
@@ -203,18 +204,22 @@ def _bystanders(acting: list[Thing], frames: int, rng: Random) -> list[Thing]:
 def _dress(things: list[Thing], events: list[Event], rng: Random) -> list[Thing]:
     """Nouns and colours at random; two things may share one of the two, never both."""
     hiding_places = {event.target for event in events if event.verb == "hide"}
+    touching = {
+        name for event in events if event.verb in ("bump", "push") for name in (event.actor, event.target)
+    }
     taken: set[tuple[str, str]] = set()
     dressed = []
     for thing in things:
+        nouns = _SOLID if thing.id in hiding_places else _WIDE if thing.id in touching else NOUNS
         while True:
-            look = rng.choice(_SOLID if thing.id in hiding_places else NOUNS), rng.choice(COLOURS)
+            look = rng.choice(nouns), rng.choice(COLOURS)
             if look not in taken:
                 break
         taken.add(look)
         noun, colour = look
         track = thing.track
         if noun in _ROLLING:
-            track = replace(track, angle=track.angle + 0.6 * (track.x - track.x[0]) / track.radius)
+            track = replace(track, angle=track.angle + 0.6 * (track.x - track.x[0]) / track.radius[0])
         dressed.append(replace(thing, noun=noun, colour=colour, track=track))
     return dressed
 

@@ -24,7 +24,7 @@ RGB = {
     "red": (0.86, 0.10, 0.10),
     "orange": (0.98, 0.52, 0.05),
     "yellow": (0.98, 0.88, 0.12),
-    "green": (0.10, 0.68, 0.20),
+    "green": (0.05, 0.72, 0.22),
     "blue": (0.12, 0.30, 0.92),
     "purple": (0.52, 0.14, 0.72),
     "pink": (1.00, 0.50, 0.74),
@@ -113,8 +113,9 @@ def _draw_thing(picture: Picture, thing: Thing, camera: Camera, frame: int) -> _
     window *= 1 - 0.4 * opacity * np.clip(0.5 - cast / 4, 0, 1)
     paint = np.array(RGB[thing.colour], dtype=np.float32)[:, None, None] * (1 - 0.2 * (across + down)[inside])
     if thing.noun in _MARKS:
-        paint += 0.55 * np.clip(0.5 - _MARKS[thing.noun](along, aside)[inside] * radius, 0, 1) * (1 - paint)
-    paint *= 1 - 0.68 * np.clip(distance[inside] + min(2, radius / 5), 0, 1)  # the outline
+        mark = np.clip(0.5 - _MARKS[thing.noun](along, aside)[inside] * radius, 0, 1)
+        paint += 0.55 * mark * ((0.3 if thing.colour == "white" else 1) - paint)
+    paint *= 1 - 0.68 * np.clip(distance[inside] + min(2, radius / 7), 0, 1)  # the outline
     window += cover * (paint - window)
     return _Footprint(rows, columns, shape[inside], cover, float(shape.sum()))
 
@@ -158,7 +159,7 @@ def _star(x: Plane, y: Plane) -> Plane:
     length = np.hypot(x, y)
     # Fold all points onto one half ray: the border runs from the tip (1, 0) to the notch.
     across, along = length * np.cos(turn), length * np.sin(turn)
-    notch_x, notch_y = 0.46 * math.cos(sector), 0.46 * math.sin(sector)
+    notch_x, notch_y = 0.5 * math.cos(sector), 0.5 * math.sin(sector)
     return ((across - 1) * notch_y - along * (notch_x - 1)) / math.hypot(notch_x - 1, notch_y)
 
 
@@ -188,7 +189,7 @@ def _flower(x: Plane, y: Plane) -> Plane:
 
 
 def _leaf(x: Plane, y: Plane) -> Plane:
-    return _disc(np.abs(x) + 0.72, y, 1.24)
+    return _disc(np.abs(x) + 0.55, y, 1.14)
 
 
 def _speck(x: Plane, y: Plane) -> Plane:
@@ -208,7 +209,7 @@ _SHAPES: dict[str, Distance] = {
     "leaf": _leaf,
     "speck": _speck,
 }
-# Lighter marks, by which round things are seen to turn and similar outlines differ.
+# Marks, lighter or on white darker, by which round things are seen to turn and similar outlines differ.
 _MARKS: dict[str, Distance] = {
     "ball": lambda x, y: np.abs(y) - 0.2 + 0 * x,
     "box": lambda x, y: _rectangle(x, y, 0.42, 0.42),

@@ -26,7 +26,7 @@ LIST = "clips.jsonl"
 _FEW = 4  # clips for which starting processes takes longer than it saves
 
 
-def make_corpus(out: Path, *, clips: int, seed: int, progress: Callable[[int], None] | None = None) -> None:
+def make_corpus(out: Path, *, clips: int, seed: int, progress: Callable[[int], object] | None = None) -> None:
     """Make a corpus of `clips` clips in the folder `out`, or go on with one of the same seed.
 
     A clip depends on the seed and its number only. So an interrupted corpus can be finished, and a finished

@@ -131,8 +131,8 @@ def _chase(actor: Track, target: Track, u: Array, rng: Random) -> tuple[Track, T
 
 def _bump(actor: Track, target: Track, u: Array, rng: Random) -> tuple[Track, Track, Direction | None]:
     gap, way = _gap(actor, target), rng.uniform(0.3, 0.36)
-    moved = replace(target, x=target.x + way * _part(u, 0.5, 1))
-    return replace(actor, x=target.x - gap - way * (1 - _part(u, 0, 0.5)), y=target.y), moved, "right"
+    moved = replace(target, x=target.x + way * _part(u, 0.55, 1))
+    return replace(actor, x=target.x - gap - way * (1 - _part(u, 0, 0.45)), y=target.y), moved, "right"
 
 
 def _push(actor: Track, target: Track, u: Array, rng: Random) -> tuple[Track, Track, Direction | None]:

@@ -1,0 +1,50 @@
+# make demo   a small corpus, checked, its features and words: a minute, from a bare clone
+# make test   style, types and every test
+# make bench  the tables of docs/features.md, printed again
+#
+# PYTHON=python3.12   another Python, 3.11 or later
+# TORCH_INDEX=…       an index with CPU builds of PyTorch, where pip's own would bring CUDA
+# CUDA=1              accept PyTorch with CUDA
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+CORPUS ?= demo/shapes
+
+export TORCH_INDEX CUDA
+
+.PHONY: install demo test bench clean
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml tools/install_torch.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ctsan needs Python 3.11 or later: make PYTHON=python3.11")'
+	@echo "Installing ctsan and what it needs into $(VENV) (a few minutes the first time)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python tools/install_torch.py
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: install
+	$(BIN)/ctsan corpus make demo/shapes --clips 60 --seed 0
+	$(BIN)/ctsan corpus check demo/shapes
+	$(BIN)/ctsan features demo/shapes --out demo/features
+	$(BIN)/ctsan words demo/shapes --out demo/words
+	$(BIN)/ctsan corpus items demo/shapes --split test --out demo/items
+	@echo
+	@echo "Now your own clips:  $(BIN)/ctsan corpus check FOLDER  and  $(BIN)/ctsan features FOLDER"
+
+test: install
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: install
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]'
+	$(BIN)/python bench/engines.py
+	$(BIN)/python bench/features.py $(CORPUS)
+	$(BIN)/python bench/tagging.py
+
+clean:
+	rm -rf $(VENV) demo

@@ -1,0 +1,129 @@
+"""How close does `ctsan features` come to what the machine can do at all?
+
+The floor is measured in the same run, on the same clips: decoding the same frames on all cores and doing
+nothing with them, and then a bare forward pass of the same number of ready frames on all cores. The command
+is the real one, in a process of its own, from start to end, with an empty folder. Rounds alternate, because
+machines are noisy. Then memory: the command's peak for ten clips and for all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import psutil
+from tabulate import tabulate
+
+from ctsan.data.reading import read_corpus
+from ctsan.folders import usable_cores
+from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
+from ctsan.video.engine import BATCH, load_engine
+from ctsan.video.frames import sample_frames
+
+
+def decode_seconds(clips: list[Path], size: int) -> tuple[float, int]:
+    started = time.perf_counter()
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        frames = sum(pool.map(lambda path: len(sample_frames(path, size=size).times), clips))
+    return time.perf_counter() - started, frames
+
+
+def forward_seconds(backbone_name: str, frames: int) -> float:
+    """The forward pass alone, on tensors that are ready, extrapolated from a few hundred frames."""
+    backbone = find_backbone(backbone_name)
+    run = load_engine(backbone, engine="onnxruntime", threads=1)
+    batch = np.random.default_rng(0).integers(0, 256, (BATCH, 224, 224, 3), dtype=np.uint8)
+    rounds = max(usable_cores(), min(frames, 800) // BATCH)
+    run(batch)
+    started = time.perf_counter()
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        list(pool.map(lambda _: run(batch), range(rounds)))
+    return (time.perf_counter() - started) / (rounds * BATCH) * frames
+
+
+def command_seconds(corpus: Path, backbone: str) -> tuple[float, float]:
+    """Wall time of the whole command, and its peak memory in MB."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable,
+            "-m",
+            "ctsan",
+            "features",
+            str(corpus),
+            "--backbone",
+            backbone,
+            "--out",
+            folder,
+        ]
+        started = time.perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            watched, peak = psutil.Process(process.pid), 0
+            while process.poll() is None:
+                try:
+                    peak = max(peak, watched.memory_info().rss)
+                except psutil.NoSuchProcess:
+                    break
+                time.sleep(0.02)
+        if process.returncode:
+            sys.exit(f"{' '.join(command)} failed")
+        return time.perf_counter() - started, peak / 1e6
+
+
+def subset(corpus: Path, folder: Path, count: int) -> Path:
+    """The first clips of a corpus, as a corpus of their own."""
+    clips = [{"clip": str(clip.path.resolve())} for clip in read_corpus(corpus).clips[:count]]
+    folder.mkdir()
+    (folder / "clips.jsonl").write_text("".join(json.dumps(clip) + "\n" for clip in clips), encoding="utf-8")
+    return folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--clips", type=int, default=150, help="of the corpus, for the rate")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--backbone", default=DEFAULT_BACKBONE)
+    parser.add_argument("--no-memory", action="store_true")
+    arguments = parser.parse_args()
+    size = find_backbone(arguments.backbone).image_size
+    with tempfile.TemporaryDirectory() as temporary:
+        small = subset(arguments.corpus, Path(temporary) / "some", arguments.clips)
+        paths = [clip.path for clip in read_corpus(small)]
+        decoding, forward, whole = [], [], []
+        for _ in range(arguments.rounds):
+            seconds, frames = decode_seconds(paths, size)
+            decoding.append(seconds)
+            forward.append(forward_seconds(arguments.backbone, frames))
+            whole.append(command_seconds(small, arguments.backbone)[0])
+        ratios = [(d + f) / w for d, f, w in zip(decoding, forward, whole, strict=True)]
+        rows = [
+            ("bare decoding", statistics.median(decoding)),
+            ("bare forward pass", statistics.median(forward)),
+            ("floor: the two together", statistics.median(map(sum, zip(decoding, forward, strict=True)))),
+            ("ctsan features, whole command", statistics.median(whole)),
+        ]
+        print(f"{arguments.backbone}, {len(paths)} clips, {frames} frames, {usable_cores()} cores")
+        table = [(name, f"{seconds:.1f}", f"{frames / seconds:.0f}") for name, seconds in rows]
+        print(tabulate(table, headers=("", "seconds", "frames/s"), tablefmt="github"))
+        print(
+            f"of the floor: {statistics.median(ratios):.2f} (rounds: {', '.join(f'{r:.2f}' for r in ratios)})"
+        )
+        if not arguments.no_memory:
+            ten = subset(arguments.corpus, Path(temporary) / "ten", 10)
+            clips = len(read_corpus(arguments.corpus))
+            memory = [(10, command_seconds(ten, arguments.backbone)[1])]
+            memory.append((clips, command_seconds(arguments.corpus, arguments.backbone)[1]))
+            print()
+            print(tabulate(memory, headers=("clips", "peak memory, MB"), tablefmt="github", floatfmt=".0f"))
+
+
+if __name__ == "__main__":
+    main()
