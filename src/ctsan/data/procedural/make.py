@@ -13,12 +13,14 @@ from fractions import Fraction
 from pathlib import Path
 from random import Random
 
+from ctsan.atomic import replacing
 from ctsan.data.procedural.caption import Word, write_captions
 from ctsan.data.procedural.compose import compose, split_of
 from ctsan.data.procedural.draw import Seen, draw
 from ctsan.data.procedural.scene import FPS, PIXELS_HIGH, PIXELS_WIDE, Scene
 from ctsan.data.procedural.truth import tell_truth
 from ctsan.errors import UsageError
+from ctsan.folders import usable_cores
 
 VERSION = 1  # of what a seed gives; a change of the pictures or the words is another version
 MARKER = "procedural.json"
@@ -46,7 +48,7 @@ def make_corpus(out: Path, *, clips: int, seed: int, progress: Callable[[int], o
     missing = [index for index in range(clips) if not all(path.exists() for path in _paths(out, index))]
     if len(missing) < clips:
         report(clips - len(missing))
-    processes = min(_cores(), len(missing))
+    processes = min(usable_cores(), len(missing))
     if processes < 2 or len(missing) <= _FEW:
         for index in missing:
             _make_clip(out, seed, index)
@@ -85,7 +87,7 @@ def _claim(out: Path, *, clips: int, seed: int) -> None:
             )
         if found["clips"] < clips:
             (out / LIST).unlink(missing_ok=True)  # until all clips are there, this is not a corpus
-    elif out.exists() and any(path != _part(marker) for path in out.iterdir()):
+    elif out.exists() and any(path.suffix != ".tmp" for path in out.iterdir()):
         raise UsageError(f"{out}: holds something else. Name a folder that is empty or does not exist yet.")
     out.mkdir(parents=True, exist_ok=True)
     _write_json(marker, wanted)
@@ -101,10 +103,6 @@ def _read_marker(marker: Path) -> dict[str, int]:
         raise UsageError(
             f"{marker}: cannot be read ({error}). Delete the folder, or name another."
         ) from error
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _end_with_parent() -> None:
@@ -143,8 +141,8 @@ def _entry(out: Path, seed: int, index: int) -> dict[str, object]:
 def _make_clip(out: Path, seed: int, index: int) -> None:
     scene, captions = _scene(seed, index)
     clip, truth = _paths(out, index)
-    seen = _encode(scene, _part(clip))
-    _part(clip).replace(clip)
+    with replacing(clip) as temporary:
+        seen = _encode(scene, temporary)
     _write_json(truth, tell_truth(scene, captions, seen))
 
 
@@ -172,10 +170,5 @@ def _write_json(path: Path, value: object) -> None:
 
 
 def _write_text(path: Path, text: str) -> None:
-    _part(path).write_text(text, encoding="utf-8", newline="\n")
-    _part(path).replace(path)
-
-
-def _part(path: Path) -> Path:
-    """What a file is called until it is complete; always the same, so that the next run takes it over."""
-    return path.with_name(f".{path.name}.part")
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")

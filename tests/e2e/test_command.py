@@ -1,0 +1,182 @@
+"""The real `ctsan` command, in a process of its own, on a corpus that it made itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from clip_making import counting, encode
+from ctsan.video.store import FeatureStore
+
+
+def ctsan(*arguments: object, exit_code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "ctsan", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == exit_code, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "shapes"
+    ctsan("corpus", "make", folder, "--clips", 20, "--seed", 3)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_help_answers_at_once_and_lists_every_command() -> None:
+    started = time.perf_counter()
+    shown = ctsan("--help").stdout
+    assert time.perf_counter() - started < 1
+    for command in ("corpus", "features", "words", "backbone"):
+        assert command in shown
+        assert "Usage" in ctsan(command, "--help").stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = "import sys, ctsan.cli as c\ntry: c.main()\nfinally: print(*sys.modules)"
+    command = [sys.executable, "-c", script, "--help"]
+    modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert not {"torch", "av", "numpy", "spacy", "gensim", "onnxruntime"} & set(modules.split())
+
+
+def test_a_mistyped_command_gets_a_suggestion() -> None:
+    assert "Did you mean 'features'?" in ctsan("featurs", exit_code=2).stderr
+
+
+def test_check_says_what_the_corpus_holds(shapes: Path) -> None:
+    table = ctsan("corpus", "check", shapes).stdout
+    assert "clips" in table
+    summary = json.loads(ctsan("corpus", "check", shapes, "--json").stdout)
+    assert summary["clips"] == 20
+    assert summary["captions"] == 100
+    assert sum(split["clips"] for split in summary["splits"].values()) == 20
+    assert (summary["missing"], summary["unreadable"], summary["problems"]) == (0, 0, [])
+    assert 20 * 3 / 3600 < summary["hours"] < 20 * 6 / 3600
+
+
+def test_check_lists_every_problem_and_exits_with_2(tmp_path: Path) -> None:
+    encode(tmp_path / "good.mp4", counting(10))
+    (tmp_path / "text.mp4").write_text("no video " * 200)
+    rows = [
+        '{"clip": "good.mp4", "captions": ["a clip"], "split": "train"}',
+        "{broken",
+        '{"clip": "good.mp4", "captions": ["again"], "split": "train"}',
+        '{"clip": "gone.mp4", "captions": ["a clip"], "split": "tset"}',
+        '{"clip": "text.mp4", "captions": ["a clip"], "split": "train"}',
+    ]
+    (tmp_path / "clips.jsonl").write_text("\n".join(rows))
+    said = ctsan("corpus", "check", tmp_path, exit_code=2).stderr
+    for line, what in ((2, "JSON"), (3, "good.mp4"), (4, "Did you mean 'test'?"), (4, "missing")):
+        assert any(f"clips.jsonl:{line}:" in row and what in row for row in said.splitlines()), (
+            line,
+            what,
+            said,
+        )
+    assert "text.mp4: this is text, not a video" in said
+    # and a command that learns from it refuses to begin
+    assert "clips.jsonl:2:" in ctsan("features", tmp_path, "--out", tmp_path / "f", exit_code=2).stderr
+
+
+def test_features_are_made_once_and_reported(shapes: Path, tmp_path: Path) -> None:
+    first = json.loads(ctsan("features", shapes, "--out", tmp_path / "f", "--json").stdout)
+    assert (first["clips"], first["new"], first["unreadable"]) == (20, 20, {})
+    again = json.loads(ctsan("features", shapes, "--out", tmp_path / "f", "--json").stdout)
+    assert (again["clips"], again["new"], again["frames"]) == (20, 0, 0)
+    store = FeatureStore(tmp_path / "f")
+    assert len(store) == 20
+    assert all(8 <= len(store[clip].maps) <= 12 for clip in store)  # 3.5 to 5 s
+    assert (
+        "made in another way"
+        in ctsan("features", shapes, "--out", tmp_path / "f", "--mirror", exit_code=2).stderr
+    )
+
+
+def test_features_killed_and_run_again_are_the_same_bytes(shapes: Path, tmp_path: Path) -> None:
+    ctsan("features", shapes, "--out", tmp_path / "whole")
+    command = [sys.executable, "-m", "ctsan", "features", str(shapes), "--out", str(tmp_path / "f")]
+    for files in (1, 8, 14):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(list(tmp_path.glob("f/clips/*/*.safetensors"))) < files:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    ctsan("features", shapes, "--out", tmp_path / "f")
+    assert contents(tmp_path / "f") == contents(tmp_path / "whole")
+
+
+def test_a_folder_of_anything_gives_features_of_what_can_be_read(tmp_path: Path) -> None:
+    clips = tmp_path / "clips"
+    clips.mkdir()
+    encode(clips / "a.mkv", counting(30))
+    encode(clips / "b.gif", counting(30))
+    (clips / "c.mp4").write_bytes(b"")
+    result = ctsan("features", clips, "--out", tmp_path / "f")
+    assert "2 clips with efficientnet-lite0 features" in result.stdout
+    assert "1 clip could not be read:" in result.stderr
+    assert "c.mp4: the file is empty (0 bytes). Copy or download it again." in result.stderr
+    (clips / "a.mkv").unlink()
+    (clips / "b.gif").unlink()
+    assert (
+        "Not one clip of the corpus could be read."
+        in ctsan("features", clips, "--out", tmp_path / "g", exit_code=2).stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--backbone", "resnet50"), "resnet50 needs a weights file: --weights FILE"),
+        (("--backbone", "efficientnet-lite9"), "Unknown backbone 'efficientnet-lite9'. Did you mean"),
+        (("--engine", "tensorflow"), "Unknown engine 'tensorflow'. There are: onnxruntime, torch."),
+        (("--pool",), "--pool goes with --import"),
+        (("--import", ".", "--mirror"), "do not go with --import"),
+        (("--import", "nowhere"), "nowhere: there is no such folder"),
+    ],
+)
+def test_options_that_make_no_sense_say_so(
+    shapes: Path, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    assert message in ctsan("features", shapes, "--out", tmp_path / "f", *options, exit_code=2).stderr
+
+
+def test_words_and_items_are_the_same_for_the_same_seed(shapes: Path, tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        os.environ["PYTHONHASHSEED"] = str(len(folder) + ord(folder[0]))
+        try:
+            ctsan("words", shapes, "--out", tmp_path / folder / "words")
+            ctsan("corpus", "items", shapes, "--split", "train", "--out", tmp_path / folder / "items")
+        finally:
+            del os.environ["PYTHONHASHSEED"]
+    made = contents(tmp_path / "one")
+    assert made == contents(tmp_path / "two")
+    assert set(made) == {
+        *(f"words/{name}" for name in ("vocabulary.json", "concepts.json", "embedding.safetensors")),
+        *(f"items/{task}.jsonl" for task in ("fill", "choose", "rank")),
+    }
+    fill = [json.loads(line) for line in made["items/fill.jsonl"].decode().splitlines()]
+    assert all(item["sentence"].count("_____") == 1 for item in fill)
+
+
+def test_words_need_training_captions(tmp_path: Path) -> None:
+    encode(tmp_path / "a.mp4", counting(10))
+    assert "there are no training captions" in ctsan("words", tmp_path, exit_code=2).stderr
+
+
+def test_output_can_be_cut_short_by_the_reader(shapes: Path) -> None:
+    command = f"{sys.executable} -m ctsan corpus items {shapes} --split train | head -n 1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout)
+    assert "Traceback" not in result.stderr
+    assert "BrokenPipe" not in result.stderr
