@@ -24,10 +24,10 @@ from ctsan.video.engine import BATCH, Engine, Maps, Pixels, load_engine, onnx_fi
 FRAMES = 48
 
 
-def eager(backbone: Backbone, threads: int) -> Engine:
-    """PyTorch as most people would write it."""
+def compiled(backbone: Backbone, threads: int) -> Engine:
+    """PyTorch's own compiler; it needs a C compiler on the machine."""
     torch.set_num_threads(threads)
-    module = feature_maps(backbone)
+    module = torch.compile(feature_maps(backbone), dynamic=False)
 
     def run(frames: Pixels) -> Maps:
         with torch.inference_mode():
@@ -40,9 +40,13 @@ def eager(backbone: Backbone, threads: int) -> Engine:
 def openvino(backbone: Backbone, threads: int) -> Engine:
     import openvino as ov
 
-    model = ov.Core().compile_model(
-        onnx_file(backbone), "CPU", {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
-    )
+    cores = usable_cores()
+    options = {
+        "INFERENCE_NUM_THREADS": cores,
+        "NUM_STREAMS": cores // threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    model = ov.Core().compile_model(onnx_file(backbone), "CPU", options)
 
     def run(frames: Pixels) -> Maps:
         maps: Maps = model.create_infer_request().infer({"frames": frames})["maps"]
@@ -52,20 +56,49 @@ def openvino(backbone: Backbone, threads: int) -> Engine:
 
 
 ENGINES: dict[str, Callable[[Backbone, int], Engine]] = {
-    "torch, eager": eager,
-    "torch, channels last (fallback)": lambda backbone, n: load_engine(backbone, engine="torch", threads=n),
+    "torch (fallback)": lambda backbone, threads: load_engine(backbone, engine="torch", threads=threads),
+    "torch, compiled": compiled,
     "openvino": openvino,
     "onnxruntime (default)": lambda backbone, n: load_engine(backbone, engine="onnxruntime", threads=n),
 }
+REFERENCE = "torch (fallback)"
 
 
-def milliseconds(run: Engine, frames: Pixels, callers: int) -> float:
-    """Time a frame, batches of the size that `ctsan features` uses, from so many threads at once."""
+def milliseconds(run: Engine, frames: Pixels, *, threads: int) -> float:
+    """Time a frame, batches of the size that `ctsan features` uses, called from as many threads as fit."""
+    torch.set_num_threads(threads)  # a setting of the process; the other engines keep their own
     batches = [frames[start : start + BATCH] for start in range(0, len(frames), BATCH)]
     started = time.perf_counter()
-    with ThreadPoolExecutor(callers) as pool:
+    with ThreadPoolExecutor(usable_cores() // threads) as pool:
         list(pool.map(run, batches))
     return (time.perf_counter() - started) / len(frames) * 1000
+
+
+def compare(backbone: Backbone, rounds: int) -> list[tuple[str, ...]]:
+    """One row an engine."""
+    frames = np.random.default_rng(0).integers(0, 256, (FRAMES, 224, 224, 3), dtype=np.uint8)
+    runs = {
+        (engine, threads): load(backbone, threads)
+        for engine, load in ENGINES.items()
+        for threads in (usable_cores(), 1)
+    }
+    maps = {key: run(frames[:BATCH]).astype(np.float32) for key, run in runs.items()}
+    times: dict[tuple[str, int], list[float]] = {key: [] for key in runs}
+    for _ in range(rounds):
+        for (engine, threads), run in runs.items():
+            times[engine, threads].append(milliseconds(run, frames, threads=threads))
+    medians = {key: statistics.median(values) for key, values in times.items()}
+    return [
+        (
+            backbone.name,
+            engine,
+            f"{medians[engine, usable_cores()]:.1f}",
+            f"{medians[engine, 1]:.1f}",
+            f"{medians[REFERENCE, 1] / medians[engine, 1]:.1f}×",
+            f"{np.abs(maps[engine, 1] - maps[REFERENCE, 1]).max():.4f}",
+        )
+        for engine in ENGINES
+    ]
 
 
 def main() -> None:
@@ -73,45 +106,11 @@ def main() -> None:
     parser.add_argument("--backbones", nargs="+", default=list(EFFICIENTNETS), choices=list(EFFICIENTNETS))
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
+    rows = [row for name in arguments.backbones for row in compare(find_backbone(name), arguments.rounds)]
     cores = usable_cores()
-    frames = np.random.default_rng(0).integers(0, 256, (FRAMES, 224, 224, 3), dtype=np.uint8)
-    rows = []
-    for name in arguments.backbones:
-        backbone = find_backbone(name)
-        reference = eager(backbone, cores)(frames[:BATCH]).astype(np.float32)
-        together: dict[str, list[float]] = {engine: [] for engine in ENGINES}
-        apart: dict[str, list[float]] = {engine: [] for engine in ENGINES}
-        differences = {}
-        for engine, load in ENGINES.items():
-            differences[engine] = np.abs(load(backbone, 1)(frames[:BATCH]) - reference).max()
-        for _ in range(arguments.rounds):
-            for engine, load in ENGINES.items():
-                for times, threads in ((together, cores), (apart, 1)):
-                    run = load(backbone, threads)
-                    run(frames[:BATCH])  # warm
-                    times[engine].append(milliseconds(run, frames, callers=cores // threads))
-        slowest = statistics.median(together["torch, eager"])
-        for engine in ENGINES:
-            best = statistics.median(apart[engine])
-            rows.append(
-                (
-                    name,
-                    engine,
-                    f"{statistics.median(together[engine]):.1f}",
-                    f"{best:.1f}",
-                    f"{slowest / best:.1f}×",
-                    f"{differences[engine]:.4f}",
-                )
-            )
-    headers = (
-        "backbone",
-        "engine",
-        f"ms/frame, {cores} threads",
-        f"ms/frame, {cores} callers",
-        "against eager",
-        "largest difference",
-    )
-    print(tabulate(rows, headers=headers, tablefmt="github"))
+    columns = ("backbone", "engine", f"ms/frame, 1 call on {cores} cores", f"ms/frame, {cores} calls")
+    headers = (*columns, "calls, against torch", "largest difference")
+    print(tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True))
 
 
 if __name__ == "__main__":

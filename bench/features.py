@@ -3,7 +3,8 @@
 The floor is measured in the same run, on the same clips: decoding the same frames on all cores and doing
 nothing with them, and then a bare forward pass of the same number of ready frames on all cores. The command
 is the real one, in a process of its own, from start to end, with an empty folder. Rounds alternate, because
-machines are noisy. Then memory: the command's peak for ten clips and for all of them.
+machines are noisy. Then memory: the command's peak for ten clips, for all of them, and for ten thousand
+clips of one frame.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import av
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 from tabulate import tabulate
 
 from ctsan.data.reading import read_corpus
@@ -85,6 +88,20 @@ def subset(corpus: Path, folder: Path, count: int) -> Path:
     return folder
 
 
+def pictures(pixels: NDArray[np.uint8], folder: Path, count: int) -> Path:
+    """A folder of so many links to one picture."""
+    folder.mkdir()
+    first = folder / "0.png"
+    with av.open(str(first), "w", format="image2") as container:
+        stream = container.add_stream("png")
+        stream.height, stream.width, stream.pix_fmt = *pixels.shape[:2], "rgb24"
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode())
+    for number in range(1, count):
+        (folder / f"{number}.png").hardlink_to(first)
+    return folder
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
@@ -118,11 +135,17 @@ def main() -> None:
         )
         if not arguments.no_memory:
             ten = subset(arguments.corpus, Path(temporary) / "ten", 10)
-            clips = len(read_corpus(arguments.corpus))
-            memory = [(10, command_seconds(ten, arguments.backbone)[1])]
-            memory.append((clips, command_seconds(arguments.corpus, arguments.backbone)[1]))
+            many = pictures(sample_frames(paths[0], size=size).pixels[0], Path(temporary) / "many", 10_000)
+            memory = [
+                (what, f"{command_seconds(corpus, arguments.backbone)[1]:.0f}")
+                for what, corpus in (
+                    ("10 clips", ten),
+                    (f"all {len(read_corpus(arguments.corpus))} clips", arguments.corpus),
+                    ("10,000 clips of one frame", many),
+                )
+            ]
             print()
-            print(tabulate(memory, headers=("clips", "peak memory, MB"), tablefmt="github", floatfmt=".0f"))
+            print(tabulate(memory, headers=("", "peak memory, MB"), tablefmt="github"))
 
 
 if __name__ == "__main__":

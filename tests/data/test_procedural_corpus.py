@@ -71,7 +71,7 @@ def test_interrupted_and_extended_gives_the_same_bytes(corpus: Path, tmp_path: P
     assert len(entries(out)) == 2
     # As a kill leaves it: one clip without its truth, one half written, no list.
     (out / "truth" / "0001.json").unlink()
-    (out / "clips" / ".0001.mp4.part").write_bytes(b"half a clip")
+    (out / "clips" / ".0001.mp4.tmp").write_bytes(b"half a clip")
     (out / "clips.jsonl").unlink()
     make_elsewhere(out, clips=CLIPS, hash_seed="2")
     assert digests(out) == digests(corpus)

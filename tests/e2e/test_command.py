@@ -73,12 +73,13 @@ def test_check_lists_every_problem_and_exits_with_2(tmp_path: Path) -> None:
         '{"clip": "good.mp4", "captions": ["a clip"], "split": "train"}',
         "{broken",
         '{"clip": "good.mp4", "captions": ["again"], "split": "train"}',
-        '{"clip": "gone.mp4", "captions": ["a clip"], "split": "tset"}',
+        '{"clip": "gone.mp4", "captions": ["a clip"], "split": "train"}',
+        '{"clip": "new.mp4", "captions": ["a clip"], "split": "tset"}',
         '{"clip": "text.mp4", "captions": ["a clip"], "split": "train"}',
     ]
     (tmp_path / "clips.jsonl").write_text("\n".join(rows))
     said = ctsan("corpus", "check", tmp_path, exit_code=2).stderr
-    for line, what in ((2, "JSON"), (3, "good.mp4"), (4, "Did you mean 'test'?"), (4, "missing")):
+    for line, what in ((2, "JSON"), (3, "good.mp4"), (4, "missing"), (5, "Did you mean 'test'?")):
         assert any(f"clips.jsonl:{line}:" in row and what in row for row in said.splitlines()), (
             line,
             what,
