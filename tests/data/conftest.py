@@ -29,21 +29,3 @@ def write(tmp_path: Path) -> Write:
         return root
 
     return write
-
-
-@pytest.fixture
-def make_video() -> Callable[..., None]:
-    """Encode a tiny real video: a grey square that grows lighter."""
-    import av
-    import numpy as np
-
-    def make_video(path: Path, *, frames: int = 10, rate: int = 10) -> None:
-        with av.open(str(path), "w") as container:
-            stream = container.add_stream("mpeg4", rate=rate)
-            stream.width = stream.height = 32
-            for n in range(frames):
-                pixels = np.full((32, 32, 3), 20 * n % 256, dtype=np.uint8)
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
-            container.mux(stream.encode())
-
-    return make_video

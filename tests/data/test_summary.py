@@ -4,12 +4,13 @@ import json
 
 import pytest
 
+from clip_making import counting, encode
 from ctsan.data.reading import inspect_corpus, missing_clips
 from ctsan.data.summary import check_clips, summarise
 
 
 @pytest.fixture
-def corpus(write, make_video):
+def corpus(write):
     lines = [
         {"clip": "a.avi", "captions": ["A man drives.", "a man sings"], "split": "train", "source": "x"},
         {"clip": "b.avi", "captions": ["a dog"], "split": "train", "source": "x"},
@@ -17,8 +18,8 @@ def corpus(write, make_video):
         {"clip": "none.avi", "captions": [], "split": "test"},
     ]
     root = write({"clips.jsonl": lines, "text.avi": "this is no video"})
-    make_video(root / "a.avi", frames=20, rate=10)
-    make_video(root / "b.avi", frames=10, rate=10)
+    encode(root / "a.avi", counting(20), rate=10)
+    encode(root / "b.avi", counting(10), rate=10)
     return inspect_corpus(root)[0]
 
 
