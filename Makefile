@@ -1,4 +1,4 @@
-# make demo   a small corpus, checked, its features and words: a minute, from a bare clone
+# make demo   a small corpus, checked, its features and words: two minutes, from a bare clone
 # make test   style, types and every test
 # make bench  the tables of docs/features.md, printed again
 #
@@ -32,7 +32,9 @@ demo: install
 	$(BIN)/ctsan words demo/shapes --out demo/words
 	$(BIN)/ctsan corpus items demo/shapes --split test --out demo/items
 	@echo
-	@echo "Now your own clips:  $(BIN)/ctsan corpus check FOLDER  and  $(BIN)/ctsan features FOLDER"
+	@echo "Clips, features, words and test items are in demo/. Now your own clips:"
+	@echo "  $(BIN)/ctsan corpus check FOLDER"
+	@echo "  $(BIN)/ctsan features FOLDER"
 
 test: install
 	$(BIN)/ruff check

@@ -6,6 +6,7 @@ Every command's module is imported only when that command runs, so that `ctsan -
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 
@@ -61,6 +62,8 @@ def group() -> None:
 
 def main() -> None:
     """Run the command; what a person can mend ends in a message, not in a traceback."""
+    logging.basicConfig(format="%(message)s")  # on stderr
+    logging.getLogger("ctsan").setLevel(logging.INFO)
     try:
         group.main(prog_name="ctsan", standalone_mode=True)
     except CtsanError as error:

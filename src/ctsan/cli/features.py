@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -56,8 +58,8 @@ def command(
     from ctsan.errors import UsageError
     from ctsan.folders import default_folder
     from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
-    from ctsan.video.engine import check_engine
-    from ctsan.video.extraction import Outcome, extract_features
+    from ctsan.video.engine import check_engine, load_engine
+    from ctsan.video.extraction import Outcome, Report, extract_features
     from ctsan.video.imported import arrays_of, import_features
 
     if arrays is None and pool:
@@ -67,26 +69,26 @@ def command(
     name = backbone_name or ("imported" if arrays else DEFAULT_BACKBONE)
     clips = read_corpus(corpus)
     folder = out or default_folder("features", clips.root) / name
+    fill: Callable[..., Report]
+    if arrays is not None:
+        sources = arrays_of([clip.id for clip in clips], arrays)
+        fill = partial(import_features, sources, folder, name=name, pool=pool)
+    else:
+        sources = [(clip.id, clip.path) for clip in clips]
+        backbone = find_backbone(name, weights)
+        run = load_engine(backbone, engine=check_engine(engine) if engine else None)
+        fill = partial(extract_features, sources, folder, backbone=backbone, mirrored=mirror, engine=run)
+    unreadable = 0
     with progress_bar(len(clips), what="features") as bar:
 
         def show(outcome: Outcome) -> None:
-            bar.update()
+            nonlocal unreadable
             if outcome.error:
-                bar.write(f"unreadable: {outcome.error}", file=bar.fp)
+                unreadable += 1
+                bar.set_postfix_str(f"{unreadable} unreadable", refresh=False)
+            bar.update()
 
-        if arrays is not None:
-            sources = arrays_of([clip.id for clip in clips], arrays)
-            report = import_features(sources, folder, name=name, pool=pool, workers=workers, on_clip=show)
-        else:
-            report = extract_features(
-                [(clip.id, clip.path) for clip in clips],
-                folder,
-                backbone=find_backbone(name, weights),
-                mirrored=mirror,
-                engine=check_engine(engine) if engine else None,
-                workers=workers,
-                on_clip=show,
-            )
+        report = fill(workers=workers, on_clip=show)
     if as_json:
         print_json(
             {

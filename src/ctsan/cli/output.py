@@ -19,7 +19,9 @@ def progress_bar(total: int, *, what: str, unit: str = "clip") -> tqdm[NoReturn]
 
 
 def print_table(rows: Sequence[Sequence[object]], headers: Sequence[str] = ()) -> None:
-    click.echo(tabulate(rows, headers=headers, tablefmt="simple" if headers else "plain", intfmt=","))
+    cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
+    style = "simple" if headers else "plain"
+    click.echo(tabulate(cells, headers=headers, tablefmt=style, disable_numparse=True))
 
 
 def print_json(value: object) -> None:

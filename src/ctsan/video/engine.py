@@ -21,6 +21,8 @@ from ctsan.errors import UsageError
 from ctsan.folders import cache_folder
 from ctsan.video.backbone import Backbone, feature_maps
 
+logger = logging.getLogger(__name__)
+
 EngineName = Literal["onnxruntime", "torch"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
@@ -95,6 +97,7 @@ def onnx_file(backbone: Backbone) -> Path:
     """The backbone as ONNX, exported once and kept in the cache folder."""
     path = cache_folder() / "onnx" / f"{backbone.name}-{backbone.digest[:16]}-{__version__}.onnx"
     if not path.exists():
+        logger.info("Preparing %s for ONNX Runtime: once, some ten seconds.", backbone.name)
         with replacing(path) as temporary:
             export_onnx(backbone, temporary)
     return path

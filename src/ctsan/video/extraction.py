@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from ctsan.errors import StoreError, VideoError
 from ctsan.folders import usable_cores
 from ctsan.video.backbone import Backbone
-from ctsan.video.engine import EngineName, load_engine
+from ctsan.video.engine import Engine, load_engine
 from ctsan.video.frames import MAX_FRAMES, SPACING, sample_frames
 from ctsan.video.store import (
     ClipFeatures,
@@ -64,11 +64,13 @@ def extract_features(
     *,
     backbone: Backbone,
     mirrored: bool = False,
-    engine: EngineName | None = None,
+    engine: Engine | None = None,
     workers: int | None = None,
     on_clip: Callable[[Outcome], None] | None = None,
 ) -> Report:
     """Decode every clip and store its maps; only what is new or changed is done.
+
+    `engine` is one that `load_engine` gave for the same backbone; by default the fastest one here.
 
     Raises:
         StoreError: the folder holds features of another recipe, or cannot be written.
@@ -89,7 +91,7 @@ def extract_features(
             "max_frames": MAX_FRAMES,
         },
     )
-    run = load_engine(backbone, engine=engine, threads=1)
+    run = engine or load_engine(backbone)
 
     def features_of(path: Path) -> ClipFeatures:
         frames = sample_frames(path, size=backbone.image_size)
