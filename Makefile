@@ -1,6 +1,6 @@
 # make demo   a small corpus, checked, its features and words: two minutes, from a bare clone
 # make test   style, types and every test
-# make bench  the tables of docs/features.md, printed again
+# make bench  the tables of docs/, printed again; CORPUS=… names captioned clips of yours for those that need some
 #
 # PYTHON=python3.12   another Python, 3.11 or later
 # TORCH_INDEX=…       an index with CPU builds of PyTorch, where pip's own would bring CUDA
@@ -10,6 +10,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CORPUS ?= demo/shapes
+LITE   := efficientnet-lite0 efficientnet-lite1 efficientnet-lite2
 
 export TORCH_INDEX CUDA
 
@@ -42,11 +43,16 @@ test: install
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-bench: install
+bench: demo
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]'
+	$(BIN)/python bench/tagging.py
 	$(BIN)/python bench/engines.py
 	$(BIN)/python bench/features.py $(CORPUS)
-	$(BIN)/python bench/tagging.py
+	for name in $(LITE); do $(BIN)/ctsan features $(CORPUS) --backbone $$name --out demo/bench/$$name; done
+	$(BIN)/python bench/probe.py $(CORPUS) --features $(addprefix demo/bench/,$(LITE))
+	$(BIN)/ctsan corpus make demo/shapes1000 --clips 1000 --seed 0
+	$(BIN)/ctsan features demo/shapes1000 --out demo/features1000
+	$(BIN)/python bench/order.py demo/shapes1000 --features demo/features1000
 
 clean:
 	rm -rf $(VENV) demo

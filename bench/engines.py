@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from tabulate import tabulate
 
-from ctsan.folders import usable_cores
+from ctsan.device import usable_cores
 from ctsan.video.backbone import EFFICIENTNETS, Backbone, feature_maps, find_backbone
 from ctsan.video.engine import BATCH, Engine, Maps, Pixels, load_engine, onnx_file
 

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from ctsan.data.corpus import Clip
 from ctsan.data.reading import read_corpus
-from ctsan.folders import usable_cores
+from ctsan.device import usable_cores
 from ctsan.text.concepts import Concepts
 from ctsan.text.tagging import load_tagger
 from ctsan.text.tokens import tokenize

@@ -27,15 +27,16 @@ def encode(
     pictures: Iterable[NDArray[np.uint8]],
     *,
     rate: int = 24,
+    codec: str | None = None,
     seconds: Iterable[float] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Path:
     """Write pictures as a video, at an even rate or at the given times."""
     times = iter(seconds) if seconds is not None else None
     with av.open(str(path), "w") as container:
-        codec = CODECS[path.suffix]
+        codec = codec or CODECS[path.suffix]
         stream = container.add_stream(codec, rate=rate, options=dict(options or {}))
-        stream.pix_fmt = "rgb8" if codec == "gif" else "yuv420p"
+        stream.pix_fmt = {"gif": "rgb8", "png": "rgb24"}.get(codec, "yuv420p")
         stream.codec_context.time_base = Fraction(1, 1000 if times else rate)
         for number, picture in enumerate(pictures):
             if number == 0:

@@ -1,7 +1,8 @@
-"""Where to compute: CUDA, Apple's GPU, or the processor."""
+"""Where to compute: CUDA, Apple's GPU, or the processor, and on how many cores."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Literal
@@ -22,3 +23,10 @@ def best_device() -> Device:
     if torch.backends.mps.is_available():
         return "mps"
     return "cpu"
+
+
+def usable_cores() -> int:
+    """The cores that this process may run on; a scheduler may keep them below the machine's."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

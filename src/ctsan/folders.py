@@ -1,4 +1,4 @@
-"""Where `ctsan` keeps what it can make again, and how many cores it may use."""
+"""Where `ctsan` keeps what it can make again."""
 
 from __future__ import annotations
 
@@ -17,15 +17,8 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("ctsan", appauthor=False))
 
 
-def default_folder(kind: str, root: Path) -> Path:
+def default_folder(kind: str, corpus: Path) -> Path:
     """Where what is made of a corpus goes, and is looked for, when nobody says: a corpus may be read-only."""
-    root = root.resolve()
-    place = hashlib.sha256(str(root).encode()).hexdigest()[:8]
-    return cache_folder() / kind / f"{root.name}-{place}"
-
-
-def usable_cores() -> int:
-    """The cores that this process may run on, which containers and schedulers keep below the machine's."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    path = corpus.resolve()
+    place = hashlib.sha256(str(path).encode(errors="surrogatepass")).hexdigest()[:8]
+    return cache_folder() / kind / f"{path.name}-{place}"

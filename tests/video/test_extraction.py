@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from clip_making import counting, encode
 from ctsan.errors import StoreError
 from ctsan.video.backbone import find_backbone
 from ctsan.video.extraction import Outcome, Report, extract_features
-from ctsan.video.frames import MAX_FRAMES
+from ctsan.video.frames import MAX_FRAMES, Frames
 from ctsan.video.imported import arrays_of, import_features
 from ctsan.video.store import FeatureStore, clip_file
 
@@ -104,6 +105,50 @@ def test_an_unreadable_clip_stops_nothing_and_is_listed(clips: Clips, tmp_path: 
         store["other"]
 
 
+def test_a_clip_that_cannot_even_be_looked_at_stops_nothing(clips: Clips, tmp_path: Path) -> None:
+    (tmp_path / "loop.mp4").symlink_to(tmp_path / "loop.mp4")
+    odd = [("long", tmp_path / ("n" * 300)), ("null", Path("a\0b.mp4")), ("loop", tmp_path / "loop.mp4")]
+    odd.append(("caf\udce9.mp4", tmp_path / "caf\udce9.mp4"))  # a name that is not UTF-8
+    report = extract([*odd, *clips], tmp_path / "f")
+    assert report.done == 4
+    assert set(report.unreadable) == {clip for clip, _ in odd}
+    assert "File name too long" in report.unreadable["long"]
+    assert FeatureStore(tmp_path / "f").manifest.unreadable == report.unreadable
+
+
+def test_a_clip_that_changes_while_it_is_read_is_done_again(
+    clips: Clips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ctsan.video.extraction as module
+
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(clips[0][1].read_bytes())
+    original = module.sample_frames
+
+    def then_change(path: Path, *, size: int) -> Frames:
+        frames = original(path, size=size)
+        path.write_bytes(clips[3][1].read_bytes())
+        return frames
+
+    monkeypatch.setattr(module, "sample_frames", then_change)
+    extract([("clip", path)], tmp_path / "f")
+    monkeypatch.setattr(module, "sample_frames", original)
+    assert extract([("clip", path)], tmp_path / "f").done == 1
+    assert len(FeatureStore(tmp_path / "f")["clip"].maps) == 5
+
+
+def test_corpora_that_share_a_folder_keep_their_clips(clips: Clips, tmp_path: Path) -> None:
+    extract(clips[:2], tmp_path / "f")
+    extract(clips[2:], tmp_path / "f")
+    assert set(FeatureStore(tmp_path / "f")) == {clip for clip, _ in clips}
+
+
+def test_two_at_once_in_one_folder_are_refused(clips: Clips, tmp_path: Path) -> None:
+    (tmp_path / "f").mkdir()
+    with FileLock(tmp_path / "f" / ".lock"), pytest.raises(StoreError, match="another ctsan is filling"):
+        extract(clips, tmp_path / "f")
+
+
 def test_mirrored_maps_are_those_of_the_mirrored_frames(tmp_path: Path) -> None:
     picture = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8).repeat(4, 0).repeat(4, 1)
     from skimage.io import imsave
@@ -187,7 +232,8 @@ def test_arrays_of_others_with_and_without_a_grid(tmp_path: Path) -> None:
     assert "there is no such array" in report.unreadable["c.mp4"]
     store = FeatureStore(tmp_path / "f")
     assert (store.grid, store.channels) == ((1, 1), 8)
-    assert store["sub/a.mp4"].maps.shape == (MAX_FRAMES, 1, 1, 8)
+    kept = np.arange(MAX_FRAMES) * 50 // MAX_FRAMES  # evenly over all of it
+    np.testing.assert_array_equal(store["sub/a.mp4"].maps[:, 0, 0], flat[kept].astype(np.float16))
     np.testing.assert_array_equal(store["b_00.01.02.345"].maps[:, 0, 0], flat[:3].astype(np.float16))
     assert store["sub/a.mp4"].times is None
 
@@ -224,6 +270,14 @@ def test_each_kind_of_bad_array_has_its_own_message(tmp_path: Path, array: np.nd
     report = import_features(arrays_of(["good", "bad"], tmp_path), tmp_path / "f", name="mine")
     assert report.done == 1
     assert message in report.unreadable["bad"]
+
+
+def test_an_archive_is_no_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "good.npy", np.zeros((3, 8), dtype=np.float32))
+    np.savez(tmp_path / "bad.npz", a=np.zeros((3, 8), dtype=np.float32))
+    (tmp_path / "bad.npz").rename(tmp_path / "bad.npy")
+    report = import_features(arrays_of(["good", "bad"], tmp_path), tmp_path / "f", name="mine")
+    assert "an archive of arrays, not a .npy" in report.unreadable["bad"]
 
 
 def test_no_readable_array_at_all(tmp_path: Path) -> None:

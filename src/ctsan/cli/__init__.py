@@ -72,3 +72,10 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        click.echo(
+            f"{error.filename}: {error.strerror}. Name another place, or change permissions.", err=True
+        )
+        sys.exit(2)

@@ -9,12 +9,12 @@ import click
 
 from ctsan.cli.output import count, print_json, print_table, progress_bar, warn
 from ctsan.data.corpus import ITEM_TASKS, SPLITS, ItemTask, Split
+from ctsan.errors import CorpusError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ctsan.data.corpus import Corpus, Item
-    from ctsan.errors import Problem
 
 
 @click.group("corpus")
@@ -24,20 +24,28 @@ def command() -> None:
 
 @command.command("check")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--seed", default=0, show_default=True, help="For the splits of a corpus that has none.")
+@click.option(
+    "--items", type=click.Path(path_type=Path), multiple=True, help="Check this file of test items too."
+)
 @click.option("--no-video", is_flag=True, help="Read the captions only; do not open the clips.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
-def check(path: Path, seed: int, no_video: bool, as_json: bool) -> None:
+def check(path: Path, items: tuple[Path, ...], no_video: bool, as_json: bool) -> None:
     """Read the corpus at PATH, say what it holds, and list everything that is wrong with it.
 
     The format is recognised: a folder with clips.jsonl or clips.csv, a folder of clips, LSMDC16, MSR-VTT or
     MSVD. Exits with 2 if there is any problem.
     """
+    from ctsan.data.items import read_items
     from ctsan.data.reading import inspect_corpus, missing_clips
     from ctsan.data.summary import check_clips, summarise
-    from ctsan.folders import usable_cores
+    from ctsan.device import usable_cores
 
-    corpus, problems = inspect_corpus(path, seed=seed)
+    corpus, problems = inspect_corpus(path)
+    for file in items:
+        try:
+            read_items(file, corpus=corpus)
+        except CorpusError as error:
+            problems += error.problems
     missing = missing_clips(corpus)
     hours: float | None = None
     unreadable: list[Problem] = []
@@ -146,20 +154,8 @@ def _built(
     corpus: Corpus, split: Split, task: ItemTask, *, seed: int, per_clip: int | None
 ) -> Sequence[Item]:
     from ctsan.data.item_building import build_items
-    from ctsan.text.tagging import load_tagger
-    from ctsan.text.tokens import tokenize
-    from ctsan.text.vocabulary import Vocabulary
 
-    training = (tokenize(caption) for caption in corpus.captions("train"))
-    built = build_items(
-        corpus,
-        split=split,
-        task=task,
-        seed=seed,
-        tagger=load_tagger(),
-        vocabulary_words=Vocabulary.build(training).words if task == "fill" else (),
-        per_clip=per_clip,
-    )
+    built = build_items(corpus, split=split, task=task, seed=seed, per_clip=per_clip)
     for clip, reason in built.left_out.items():
         warn(f"{task}: no item for clip '{clip}': {reason}")
     return built.items

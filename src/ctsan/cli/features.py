@@ -68,7 +68,7 @@ def command(
         raise UsageError("--mirror, --weights and --engine do not go with --import: nothing is computed.")
     name = backbone_name or ("imported" if arrays else DEFAULT_BACKBONE)
     clips = read_corpus(corpus)
-    folder = out or default_folder("features", clips.root) / name
+    folder = out or default_folder("features", corpus) / (f"{name}-mirrored" if mirror else name)
     fill: Callable[..., Report]
     if arrays is not None:
         sources = arrays_of([clip.id for clip in clips], arrays)

@@ -25,7 +25,9 @@ from ctsan.cli.output import print_json, print_table, progress_bar
 @click.option(
     "--dim", type=click.IntRange(min=1), default=300, show_default=True, help="Size of word vectors."
 )
-@click.option("--seed", default=0, show_default=True, help="For the word vectors.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For the vectors."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     corpus: Path, out: Path | None, concepts: int, min_count: int, dim: int, seed: int, as_json: bool
@@ -47,7 +49,7 @@ def command(
         raise UsageError(
             f"{corpus}: there are no training captions. Write some: 'ctsan corpus check' shows what is there."
         )
-    folder = out or default_folder("words", clips.root)
+    folder = out or default_folder("words", corpus)
     with progress_bar(len(captions), what="words", unit="caption") as bar:
 
         def show(what: str, done: int, total: int) -> None:

@@ -9,8 +9,9 @@ from random import Random
 
 from ctsan.data.corpus import BLANK, BlankItem, ChoiceItem, Clip, Corpus, Item, ItemTask, QueryItem, Split
 from ctsan.errors import UsageError
-from ctsan.text.tagging import CONTENT_PARTS, TaggedWord, Tagger
+from ctsan.text.tagging import CONTENT_PARTS, TaggedWord, Tagger, load_tagger
 from ctsan.text.tokens import tokenize
+from ctsan.text.vocabulary import Vocabulary
 
 DISTRACTORS = 4
 _DRAWS = 100  # captions drawn at random before all are looked through; a few tens are enough as a rule
@@ -49,8 +50,8 @@ def build_items(
     split: Split,
     task: ItemTask,
     seed: int,
-    tagger: Tagger,
-    vocabulary_words: Collection[str],
+    tagger: Tagger | None = None,
+    vocabulary_words: Collection[str] | None = None,
     per_clip: int | None = None,
 ) -> BuiltItems:
     """Build the items of one task from the captions of one split, in the order of the corpus.
@@ -60,7 +61,8 @@ def build_items(
     rank: captions as queries. A sentence that a clip has twice counts once.
 
     Args:
-        vocabulary_words: words of the training captions; what other splits say is learnt by nothing.
+        tagger: by default the one that concept candidates are found with.
+        vocabulary_words: by default those of the corpus' training captions, and of no others.
         per_clip: at most so many items of each clip; by default one for each caption, for rank one a clip.
 
     Raises:
@@ -79,8 +81,11 @@ def build_items(
             return QueryItem(query=captions[place].text, clip=captions[place].clip.id)
 
     else:
-        tagged = list(tagger.tag(caption.tokens for caption in captions))
+        tagged = list((tagger or load_tagger()).tag(caption.tokens for caption in captions))
         if task == "fill":
+            if vocabulary_words is None:
+                training = (tokenize(caption) for caption in corpus.captions("train"))
+                vocabulary_words = Vocabulary.build(training).words
             make = _blank_maker(captions, tagged, frozenset(vocabulary_words), seed)
         else:
             make = _choice_maker(captions, tagged, seed)

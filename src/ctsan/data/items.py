@@ -23,6 +23,7 @@ _EXAMPLES: dict[ItemTask, str] = {
     "choose": '{"clip": "a.mp4", "choices": ["a man drives", "a cat sleeps"], "answer": 0}',
     "rank": '{"query": "a man drives a car", "clip": "a.mp4"}',
 }
+_FEW = 1000  # names; the nearest of very many takes too long to find, line after line
 Fault = tuple[str, str]  # what is wrong with an item, and the remedy
 _TELLING_KEYS: dict[str, ItemTask] = {"sentence": "fill", "choices": "choose", "query": "rank"}
 
@@ -92,9 +93,8 @@ def _item(text: str, clips: Collection[str] | None, faults: list[Fault]) -> Item
         faults.append(('the item has no "clip"', f"Write {_EXAMPLES[task]}"))
         clip = ""
     elif clips is not None and clip not in clips:
-        faults.append(
-            (f"clip {clip!r} is not in the corpus", f"{did_you_mean(clip, clips)}Name a clip of it.")
-        )
+        hint = did_you_mean(clip, clips) if len(clips) < _FEW else ""
+        faults.append((f"clip {clip!r} is not in the corpus", f"{hint}Name a clip of it."))
     return _PARSERS[task](row, clip, faults)
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ctsan.data.corpus import Corpus
 from ctsan.data.readers import clip_folder, lsmdc16, msrvtt, msvd, own
+from ctsan.data.readers.files import is_there
 from ctsan.data.splits import leaks, seeded_split, split_problems
 from ctsan.errors import CorpusError, Problem, did_you_mean
 
@@ -57,7 +58,7 @@ def missing_clips(corpus: Corpus) -> list[Problem]:
     """Clips whose file is not there. One of them stops no job over a thousand others."""
     problems = []
     for clip in corpus:
-        if not clip.path.is_file():
+        if not is_there(clip.path):
             file, line = clip.origin or (clip.path, None)
             what = f"the file of clip {clip.id!r} is missing ({clip.path})"
             problems.append(Problem(file, line, what, "Put it there, or delete what is said of the clip."))

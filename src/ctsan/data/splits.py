@@ -52,7 +52,7 @@ def seeded_split(clips: Sequence[Clip], *, seed: int) -> tuple[Clip, ...]:
     sizes = Counter(clip.source for clip in clips)
     if len(sizes) < 3:
         return tuple(replace(clip, split="train") for clip in clips)
-    order = sorted(sizes, key=lambda source: sha256(f"{seed}\n{source}".encode()).digest())
+    order = sorted(sizes, key=lambda source: sha256(f"{seed}\n{source}".encode(errors="replace")).digest())
     share = max(1, round(HELD_OUT_SHARE * len(clips)))
     room: dict[Split, int] = {"test": share, "val": share}
     split_of: dict[str, Split] = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ctsan.data.corpus import SPLITS, Clip, Corpus
+from ctsan.data.readers.files import is_there
 from ctsan.errors import Problem, VideoError
 from ctsan.text.tokens import tokenize
 
@@ -22,7 +23,7 @@ def check_clips(
 
     def look(clip: Clip) -> float | Problem:
         try:
-            return probe(clip.path).duration if clip.path.is_file() else 0.0
+            return probe(clip.path).duration if is_there(clip.path) else 0.0
         except VideoError as error:
             return Problem(clip.path, None, error.what, error.remedy)
 

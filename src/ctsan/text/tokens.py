@@ -6,14 +6,15 @@ import re
 import unicodedata
 
 # What other software leaves in sentences (<unk>, </s>, <br>): not somebody's words.
-_MARKER = re.compile(r"</?[a-z_]+>")
+_MARKER = re.compile(r"</?[a-z_]+\s*/?>")
 
 # One spelling for each of the signs that join the halves of a word.
 _JOINS = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "´": "'", "`": "'", "‐": "-", "‑": "-"})
 
 # Numbers (10,000 and 1.5), or runs of letters and digits joined by single apostrophes or hyphens (man's,
 # t-shirt, r2d2, 20-year-old). Whatever stands between is dropped: punctuation, emoji, underscores.
-_TOKEN = re.compile(r"\d{1,3}(?:,\d{3})+(?!\w)|\d+\.\d+(?!\w)|[^\W_]+(?:['\-][^\W_]+)*")
+_LETTERS = r"[^\W_](?:[^\W_]|[\u0300-\u036f])*"  # with accents that have no letter of their own
+_TOKEN = re.compile(rf"\d{{1,3}}(?:,\d{{3}})+(?!\w)|\d+\.\d+(?!\w)|{_LETTERS}(?:['\-]{_LETTERS})*")
 
 
 def tokenize(sentence: str) -> list[str]:

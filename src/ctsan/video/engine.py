@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from ctsan import __version__
@@ -59,6 +61,7 @@ def _in_batches(run: Callable[[Pixels], Maps], batch: int) -> Engine:
 
 
 def _onnxruntime(backbone: Backbone, threads: int) -> Engine:
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import: nothing is sent anywhere
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -97,9 +100,12 @@ def onnx_file(backbone: Backbone) -> Path:
     """The backbone as ONNX, exported once and kept in the cache folder."""
     path = cache_folder() / "onnx" / f"{backbone.name}-{backbone.digest[:16]}-{__version__}.onnx"
     if not path.exists():
-        logger.info("Preparing %s for ONNX Runtime: once, some ten seconds.", backbone.name)
-        with replacing(path) as temporary:
-            export_onnx(backbone, temporary)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock")):  # another process may be at it
+            if not path.exists():
+                logger.info("Preparing %s for ONNX Runtime: once, some ten seconds.", backbone.name)
+                with replacing(path) as temporary:
+                    export_onnx(backbone, temporary)
     return path
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
+from ctsan.device import usable_cores
 from ctsan.errors import StoreError, VideoError
-from ctsan.folders import usable_cores
 from ctsan.video.backbone import Backbone
 from ctsan.video.engine import Engine, load_engine
 from ctsan.video.frames import MAX_FRAMES, SPACING, sample_frames
@@ -115,14 +115,19 @@ def fill_store(
     on_clip: Callable[[Outcome], None] | None = None,
 ) -> Report:
     """Store `features_of` each source. Killed at any moment and run again, it ends with the same bytes."""
-    folder.mkdir(parents=True, exist_ok=True)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".lock", timeout=0):
             return _fill_locked(sources, folder, recipe, features_of, workers=workers, on_clip=on_clip)
     except Timeout:
         raise StoreError(
-            f"{folder}: another ctsan is filling this folder. Wait for it, or stop it."
+            f"{folder}: another ctsan is filling this folder. Wait for that one, or stop it."
         ) from None
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: cannot be written ({error.strerror or error}). Make room or choose another --out, "
+            "then run the same command again: what is done stays done."
+        ) from error
 
 
 def _fill_locked(
@@ -149,35 +154,34 @@ def _fill_locked(
 
     def do(source: Source) -> Outcome:
         clip_id, path = source
+        before = known.get(clip_id)
         try:
-            before = known.get(clip_id)
-            if before and before == _record(path, before.frames) and clip_file(folder, clip_id).exists():
+            record = _record(path, 0)  # before reading: a change while we read is then seen next time
+            is_unchanged = before is not None and before == replace(record, frames=before.frames)
+            if is_unchanged and clip_file(folder, clip_id).exists():
                 return Outcome(clip_id, before, kept=True)
+            content = _file_digest(path)
             header = read_header(folder, clip_id)
-            if header and header.recipe == digest and path.is_file() and header.source == _file_digest(path):
-                return Outcome(clip_id, _record(path, header.frames), kept=True)
-            record = _record(path, 0)  # as it was before reading: a change while we read is seen next time
+            if header and (header.recipe, header.source) == (digest, content):
+                return Outcome(clip_id, replace(record, frames=header.frames), kept=True)
             features = features_of(path)
         except VideoError as error:
             return Outcome(clip_id, error=str(error))
-        write_clip(folder, clip_id, features, recipe=digest, source=_file_digest(path))
-        return Outcome(clip_id, record and replace(record, frames=len(features.maps)))
+        except (OSError, ValueError):  # it cannot even be looked at; whoever reads it knows best why
+            return Outcome(clip_id, error=_reason(features_of, path))
+        write_clip(folder, clip_id, features, recipe=digest, source=content)
+        return Outcome(clip_id, replace(record, frames=len(features.maps)))
 
     outcomes: dict[str, Outcome] = {}
-    try:
-        for outcome in _in_parallel(do, sources, workers or usable_cores()):
-            outcomes[outcome.clip] = outcome
-            if on_clip:
-                on_clip(outcome)
-        in_order = [outcomes[clip] for clip, _ in sources]
-        clips = {outcome.clip: outcome.record for outcome in in_order if outcome.record}
-        unreadable = {outcome.clip: outcome.error for outcome in in_order if outcome.error}
-        write_manifest(folder, Manifest(recipe, clips, unreadable))
-    except OSError as error:
-        raise StoreError(
-            f"{folder}: cannot be written ({error.strerror or error}). Make room or choose another --out, "
-            "then run the same command again: what is done stays done."
-        ) from error
+    for outcome in _in_parallel(do, sources, workers or usable_cores()):
+        outcomes[outcome.clip] = outcome
+        if on_clip:
+            on_clip(outcome)
+    in_order = [outcomes[clip] for clip, _ in sources]
+    clips = {outcome.clip: outcome.record for outcome in in_order if outcome.record}
+    unreadable = {outcome.clip: outcome.error for outcome in in_order if outcome.error}
+    others = {clip: record for clip, record in known.items() if clip not in outcomes}  # of another corpus
+    write_manifest(folder, Manifest(recipe, others | clips, unreadable))
     new = [outcome.record for outcome in in_order if outcome.record and not outcome.kept]
     return Report(
         done=len(new),
@@ -205,12 +209,20 @@ def _in_parallel(
         pool.shutdown(cancel_futures=True)
 
 
-def _record(path: Path, frames: int) -> ClipRecord | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
+def _record(path: Path, frames: int) -> ClipRecord:
+    status = path.stat()
     return ClipRecord(frames, status.st_size, status.st_mtime_ns)
+
+
+def _reason(features_of: Callable[[Path], ClipFeatures], path: Path) -> str:
+    """Why a source cannot be read, in the words of its reader."""
+    try:
+        features_of(path)
+    except VideoError as error:
+        return str(error)
+    except (OSError, ValueError) as error:
+        return f"{path}: it cannot be read ({error}). Check that it is there and may be read."
+    return f"{path}: it could not be read just now. Run the command again."
 
 
 def _file_digest(path: Path) -> str:
@@ -223,5 +235,7 @@ def _difference(there: Recipe, wanted: Recipe) -> str:
         return "with mirrored frames" if there.mirrored else "without mirrored frames"
     if there.backbone != wanted.backbone:
         return f"{wanted.backbone} is wanted"
+    if (there.grid, there.channels) != (wanted.grid, wanted.channels):
+        return f"maps of {there.grid[0]}×{there.grid[1]}×{there.channels}"
     names = sorted(set(there.details) | set(wanted.details))
     return "other " + ", ".join(n for n in names if there.details.get(n) != wanted.details.get(n))

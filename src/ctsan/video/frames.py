@@ -8,16 +8,18 @@ sample for a moment is the picture on the screen at that moment; no picture is t
 from __future__ import annotations
 
 import math
+import re
+import stat
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import av
 import numpy as np
 from av.container import InputContainer
+from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
@@ -34,7 +36,7 @@ _SEEK_COSTS = 12  # frames that could be decoded in the time that one seek takes
 # Real containers and pictures only: FFmpeg would also follow playlists to other files and addresses.
 _CONTAINERS = (
     "mov,mp4,m4v,matroska,webm,avi,gif,flv,asf,mpeg,mpegts,mpegvideo,h264,hevc,ogg,rm,mxf,nut,dv,image2,"
-    "jpeg_pipe,png_pipe,webp_pipe,bmp_pipe,tiff_pipe,mp3,wav,flac,aac,aiff"
+    "jpeg_pipe,png_pipe,webp_pipe,bmp_pipe,tiff_pipe,apng,mp3,wav,flac,aac,aiff"
 )
 
 _NOT_VIDEO = "Give a video (mp4, avi, mkv, mov, webm, gif) or a picture (jpg, png, webp)."
@@ -75,7 +77,7 @@ def probe(path: Path) -> VideoInfo:
     Raises:
         VideoError: it is missing, empty, cut off, without pictures, or no video at all.
     """
-    with _opened(path, threads=1) as (container, stream):
+    with _opened(path) as (container, stream):
         first = next(_decoded(container, stream), None)
         if first is None:
             raise _nothing_decoded(path)
@@ -89,15 +91,13 @@ def probe(path: Path) -> VideoInfo:
         )
 
 
-def sample_frames(
-    path: Path, *, size: int, spacing: float = SPACING, max_frames: int = MAX_FRAMES, threads: int = 1
-) -> Frames:
+def sample_frames(path: Path, *, size: int, spacing: float = SPACING, max_frames: int = MAX_FRAMES) -> Frames:
     """Sample a clip's frames as `size` x `size` pixels. Damaged packets cost what they hold, not the clip.
 
     Raises:
         VideoError: no picture at all can be read; the message says why.
     """
-    with _opened(path, threads=threads) as (container, stream):
+    with _opened(path) as (container, stream):
         targets = sample_times(_duration(path, container, stream), spacing=spacing, max_frames=max_frames)
         reformatter = VideoReformatter()
         taken = [
@@ -119,14 +119,21 @@ def _shown_at(
     shown: tuple[VideoFrame, float] | None = None
     start = 0.0
     position = 0
+    landing = -1  # the keyframe that was just sought, if any
     while position < len(targets):
         frame = next(frames, None)
         if frame is None:
             break
         time = _time(frame, after=shown[1] + 1 / rate if shown else 0.0)
+        is_past = time - start > targets[position] + _ROUNDING
         if shown is None:
             start = time
-        elif time - start > targets[position] + _ROUNDING:
+        elif is_past and landing >= 0:  # the index was wrong: what is wanted lies before this keyframe
+            landing -= 1
+            _seek(container, stream, keyframes[max(landing, 0)])
+            frames = _decoded(container, stream)
+            continue
+        elif is_past:
             yield shown
             position = int(np.searchsorted(targets, time - start - _ROUNDING))
             if position < len(targets):
@@ -134,6 +141,10 @@ def _shown_at(
                 if nearest >= 0 and (keyframes[nearest] - time) * rate > _SEEK_COSTS:
                     _seek(container, stream, keyframes[nearest])
                     frames = _decoded(container, stream)
+                    landing = nearest
+                    shown = (frame, time)
+                    continue
+        landing = -1
         shown = (frame, time)
     if shown is not None and position < len(targets):
         yield shown  # nothing follows it, so it is on the screen until the end
@@ -149,7 +160,7 @@ def _keyframe_times(stream: VideoStream) -> list[float]:
     entries = getattr(stream, "index_entries", None)  # PyAV 16 and later
     if not entries or stream.time_base is None:
         return []
-    # The index holds decoding times; with reordered frames showing starts a constant delay later.
+    # The index holds decoding times; showing starts later by a delay that is constant at a constant rate.
     delay = (stream.start_time or 0) - min(entry.timestamp for entry in entries)
     return [float((entry.timestamp + delay) * stream.time_base) for entry in entries if entry.is_keyframe]
 
@@ -176,19 +187,22 @@ def _time(frame: VideoFrame, *, after: float) -> float:
 
 
 def _duration(path: Path, container: InputContainer, stream: VideoStream) -> float:
-    """Seconds from the headers; where they are silent, from the packets' times, without decoding."""
+    """Seconds of pictures, from the headers; where they are silent, from the packets, without decoding."""
     if container.format.name == "image2" or container.format.name.endswith("_pipe"):
         return 0.0
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
-    if container.duration:
-        return container.duration / av.time_base
-    last = 0.0
-    with _opened(path, threads=1) as (again, same_stream):
+    # Matroska's own duration counts sound and whatever lies before the first picture; a tag may be better.
+    if match := re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", "")):
+        end = 3600 * int(match[1]) + 60 * int(match[2]) + float(match[3])
+        return end - float((stream.start_time or 0) * (stream.time_base or 0))
+    times: list[float] = []
+    with _opened(path) as (again, same_stream):
         for packet in again.demux(same_stream):
             if packet.pts is not None and packet.time_base is not None:
-                last = max(last, float((packet.pts + (packet.duration or 0)) * packet.time_base))
-    return last
+                shown, until = packet.pts, packet.pts + (packet.duration or 0)
+                times += [float(shown * packet.time_base), float(until * packet.time_base)]
+    return max(times) - min(times) if times else 0.0
 
 
 def _upright_pixels(frame: VideoFrame, size: int, reformatter: VideoReformatter) -> NDArray[np.uint8]:
@@ -200,22 +214,24 @@ def _upright_pixels(frame: VideoFrame, size: int, reformatter: VideoReformatter)
 
 
 def _quarter_turns(frame: VideoFrame) -> int:
-    """How often to turn a picture to the left by 90 degrees, by the display matrix that phones write."""
-    side = frame.side_data.get("DISPLAYMATRIX")
-    if side is None:
-        return 0
-    matrix = np.frombuffer(cast("bytes", side), dtype=np.int32)  # it offers a buffer; its types do not say so
-    return round(math.degrees(math.atan2(matrix[1], matrix[0])) / -90) % 4
+    """How often to turn a picture to the left by 90 degrees, by what phones and cameras write."""
+    return round(frame.rotation / 90) % 4
 
 
 @contextmanager
-def _opened(path: Path, *, threads: int) -> Iterator[tuple[InputContainer, VideoStream]]:
+def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open the pictures of a file, or say in one sentence what the file is instead."""
-    if not path.exists():
-        raise VideoError(path, "there is no such file", "Check the path, or remove the clip from the corpus.")
-    if path.is_dir():
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise VideoError(
+            path, "there is no such file", "Check the path, or remove the clip from the corpus."
+        ) from None
+    except (OSError, ValueError) as error:  # no permission, a name too long, a loop of links
+        raise _no_access(path, error) from error
+    if stat.S_ISDIR(status.st_mode):
         raise VideoError(path, "this is a folder, not a clip", "Name a file in it.")
-    if path.stat().st_size == 0:
+    if status.st_size == 0:
         raise VideoError(path, "the file is empty (0 bytes)", "Copy or download it again.")
     options = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
     if path.suffix.lower() in {".jpg", ".jpeg", ".png", ".webp"}:
@@ -223,7 +239,7 @@ def _opened(path: Path, *, threads: int) -> Iterator[tuple[InputContainer, Video
     try:
         container = av.open(f"file:{path}", options=options, metadata_errors="replace")
     except PermissionError as error:
-        raise VideoError(path, "no permission to read it", "Change the file's permissions.") from error
+        raise _no_access(path, error) from error
     except (av.FFmpegError, OSError, ValueError) as error:
         raise _cannot_open(path, error) from error
     with container:
@@ -231,7 +247,7 @@ def _opened(path: Path, *, threads: int) -> Iterator[tuple[InputContainer, Video
         if stream is None:
             what = "it has sound but no pictures" if container.streams.audio else "it has no video stream"
             raise VideoError(path, what, _NOT_VIDEO)
-        stream.codec_context.thread_count = threads
+        stream.codec_context.thread_count = 1  # cores are kept busy by clips side by side
         try:
             yield container, stream
         except (av.FFmpegError, MemoryError) as error:
@@ -241,7 +257,12 @@ def _opened(path: Path, *, threads: int) -> Iterator[tuple[InputContainer, Video
 
 
 def _is_cover_art(stream: VideoStream) -> bool:
-    return "attached_pic" in str(getattr(stream, "disposition", "")).lower()
+    return bool(stream.disposition & Disposition.attached_pic)
+
+
+def _no_access(path: Path, error: OSError | ValueError) -> VideoError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return VideoError(path, f"it cannot be read ({reason})", "Change its permissions, or rename it.")
 
 
 def _cannot_open(path: Path, error: Exception) -> VideoError:
@@ -266,5 +287,9 @@ def _is_text(head: bytes) -> bool:
 
 
 def _nothing_decoded(path: Path) -> VideoError:
+    with path.open("rb") as file:
+        head = file.read(64)
+    if head[8:12] == b"WEBP" and b"ANIM" in head:
+        return VideoError(path, "an animated WebP, which FFmpeg does not read", "Convert it to gif or mp4.")
     what = "not one picture could be decoded: the file is damaged or cut off"
     return VideoError(path, what, "Copy or download it again.")

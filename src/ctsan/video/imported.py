@@ -27,6 +27,7 @@ def arrays_of(clip_ids: Sequence[str], folder: Path) -> list[Source]:
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*.npy")}
 
     def array_of(clip_id: str) -> Path:
+        clip_id = clip_id.removeprefix("/")  # a clip given by an absolute path lies at that path below
         full = f"{clip_id}.npy"
         # A suffix begins with a letter: the ids of LSMDC end in a time, "….09.675".
         return folder / (full if full in there else re.sub(r"(\.[A-Za-z]\w*)?$", ".npy", clip_id, count=1))
@@ -104,6 +105,8 @@ def _read_array(path: Path, pool: bool) -> Maps:
         raise VideoError(
             path, f"not a plain .npy array ({error})", "Save it with numpy.save, as numbers."
         ) from error
+    if not isinstance(array, np.ndarray):
+        raise VideoError(path, "an archive of arrays, not a .npy", "Save one array a clip with numpy.save.")
     if array.ndim not in (2, 4) or 0 in array.shape or array.dtype.kind != "f":
         raise VideoError(
             path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -33,7 +33,17 @@ def convert_keras_resnet50(source: Path, out: Path) -> None:
     """
     from safetensors.numpy import save
 
-    weights = _keras_weights(source)
+    try:
+        weights = _keras_weights(source)
+        state = _torch_state(weights)
+    except (KeyError, ValueError, OSError) as error:
+        raise UsageError(f"{source}: not the Keras ResNet-50 ({error!r}). {_REMEDY}.") from error
+    metadata = {"mean": json.dumps(MEAN), "std": json.dumps(STD), "strides_first": "true"}
+    with replacing(out) as temporary:
+        temporary.write_bytes(save(state, metadata=metadata))
+
+
+def _torch_state(weights: Mapping[str, Array]) -> dict[str, Array]:
     state: dict[str, Array] = {
         "fc.weight": np.ascontiguousarray(weights["fc1000/kernel"].T),
         "fc.bias": weights["fc1000/bias"],
@@ -55,9 +65,7 @@ def convert_keras_resnet50(source: Path, out: Path) -> None:
                 KERAS_EPSILON - TORCH_EPSILON
             )
             state[f"{norm}.num_batches_tracked"] = np.zeros((), dtype=np.int64)
-    metadata = {"mean": json.dumps(MEAN), "std": json.dumps(STD), "strides_first": "true"}
-    with replacing(out) as temporary:
-        temporary.write_bytes(save(state, metadata=metadata))
+    return state
 
 
 def _torch_names(layer: str) -> tuple[str, str]:

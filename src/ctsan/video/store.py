@@ -158,7 +158,7 @@ def read_header(folder: Path, clip_id: str) -> ClipHeader | None:
 
 def clip_file(folder: Path, clip_id: str) -> Path:
     """Named by a digest: an id may hold anything, slashes and 300 letters included."""
-    name = hashlib.sha256(clip_id.encode()).hexdigest()[:32]
+    name = hashlib.sha256(clip_id.encode(errors="surrogatepass")).hexdigest()[:32]
     return folder / "clips" / name[:2] / f"{name}.safetensors"
 
 

@@ -133,3 +133,8 @@ def test_a_single_clip_is_a_corpus_of_one(write):
     root = write({"a.mp4": "", "b.mp4": ""})
     corpus = read_corpus(root / "a.mp4")
     assert [(clip.id, clip.path) for clip in corpus] == [("a.mp4", root / "a.mp4")]
+
+
+def test_one_caption_may_be_given_as_in_the_table(write):
+    root = write({"clips.jsonl": [{"clip": "a.mp4", "caption": "a dog runs"}]})
+    assert read_corpus(root).clips[0].captions == ("a dog runs",)

@@ -19,8 +19,8 @@ from ctsan.data.procedural.compose import compose, split_of
 from ctsan.data.procedural.draw import Seen, draw
 from ctsan.data.procedural.scene import FPS, PIXELS_HIGH, PIXELS_WIDE, Scene
 from ctsan.data.procedural.truth import tell_truth
+from ctsan.device import usable_cores
 from ctsan.errors import UsageError
-from ctsan.folders import usable_cores
 
 VERSION = 1  # of what a seed gives; a change of the pictures or the words is another version
 MARKER = "procedural.json"

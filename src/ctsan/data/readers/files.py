@@ -63,7 +63,7 @@ def files_below(folder: Path, problems: list[Problem], *, depth: int | None = No
                 path = place / entry.name
                 if entry.name.startswith("."):
                     continue
-                if not entry.is_dir():
+                if not _is_folder(path):
                     yield path
                 elif (real := path.resolve()) not in seen:
                     seen.add(real)
@@ -73,6 +73,21 @@ def files_below(folder: Path, problems: list[Problem], *, depth: int | None = No
                 return
             depth -= 1
         level = deeper
+
+
+def is_there(path: Path) -> bool:
+    """Whether it is a file; one that may not be looked at, or has an impossible name, is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a loop of links
+        return False
 
 
 def videos_by_stem(root: Path, problems: list[Problem]) -> dict[str, Path]:

@@ -106,5 +106,8 @@ def _source(url: object) -> str:
     """The id of the video that a clip was cut from."""
     if not isinstance(url, str):
         return ""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # not an address: it still tells clips of one video from others
+        return url
     return parse_qs(parts.query).get("v", [parts.path.rpartition("/")[2]])[0]

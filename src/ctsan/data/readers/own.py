@@ -14,7 +14,7 @@ from ctsan.errors import Problem
 from ctsan.text.tokens import tokenize
 
 CAPTION_FILES = ("clips.jsonl", "clips.csv")
-_KNOWN_KEYS = frozenset({"clip", "captions", "split", "source"})
+_KNOWN_KEYS = frozenset({"clip", "captions", "caption", "split", "source"})
 _EXAMPLE = '{"clip": "a.mp4", "captions": ["a man drives a car"], "split": "train"}'
 
 
@@ -98,7 +98,8 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
 
     captions = row.get("captions")
     if captions is None:
-        captions = []
+        caption = row.get("caption")  # one sentence, as a column of clips.csv has it
+        captions = [] if caption is None else [caption]
     if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
         problem('"captions" is not a list of strings', 'Write "captions": ["one sentence", "another"].')
         captions = []
