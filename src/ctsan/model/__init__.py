@@ -1,0 +1,5 @@
+"""The paper's parts, knowing only torch.
+
+Axes, everywhere in this package: B batch, N frames, L traces, P cells of the grid (h x w), C channels of the
+backbone, D hidden, E embedding, K concept words, T words, V concept candidates or words of the vocabulary.
+"""

@@ -1,0 +1,77 @@
+"""The caption decoding LSTM between its two semantic attentions (eqs. 8 to 13)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ctsan.model.lstm import LayerNormLSTM, State
+from ctsan.model.semantic_attention import InputSemanticAttention, OutputSemanticAttention
+
+
+class Decoded(NamedTuple):
+    """What the decoder says of the next words; weights are None where that attention is left out."""
+
+    scores: Tensor  # (B, T, words), before the softmax
+    input_weights: Tensor | None  # γ, (B, T, K)
+    output_weights: Tensor | None  # β, (B, T, K)
+
+
+class CaptionDecoder(nn.Module):
+    """Each attention can be left out: the paper's ablation, and with neither its Base-SAN."""
+
+    def __init__(
+        self,
+        *,
+        num_words: int,
+        embedding_dim: int,
+        hidden_dim: int,
+        input_attention: bool = True,
+        output_attention: bool = True,
+        num_layers: int = 2,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.input_attention = (
+            InputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim)
+            if input_attention
+            else None
+        )
+        self.project = (
+            None if input_attention else nn.Linear(embedding_dim, hidden_dim, bias=False)
+        )  # W_x alone
+        self.lstm = LayerNormLSTM(
+            input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
+        )
+        self.output_attention = (
+            OutputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim)
+            if output_attention
+            else None
+        )
+        self.say = nn.Linear(hidden_dim, num_words)  # W_y, b_y
+        nn.init.xavier_uniform_(self.say.weight)
+        nn.init.zeros_(self.say.bias)
+        if self.project is not None:
+            nn.init.xavier_uniform_(self.project.weight)
+
+    def forward(self, words: Tensor, concepts: Tensor, state: State) -> tuple[Decoded, State]:
+        """Words so far (B, T, E) and concept words (B, K, E) to what follows each of the words.
+
+        Under teacher forcing T is the whole sentence at once; in a search it is one word, with the state
+        that the last call returned. The first state is the video encoder's: h_0 = s_N, its cells included.
+        """
+        input_weights = output_weights = None
+        words = F.dropout(words, self.dropout, self.training)
+        if self.input_attention is not None:
+            x, input_weights = self.input_attention(words, concepts)  # eqs. 9 and 10
+        else:
+            assert self.project is not None
+            x = self.project(words)
+        hidden, state = self.lstm(x, state)  # eq. 8
+        hidden = F.dropout(hidden, self.dropout, self.training)
+        if self.output_attention is not None:
+            hidden, output_weights = self.output_attention(hidden, concepts)  # eqs. 11 and 12
+        return Decoded(self.say(hidden), input_weights, output_weights), state  # eq. 13

@@ -1,0 +1,92 @@
+"""The most probable sentences of a decoder: beam search over a whole batch; a beam of one is greedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ctsan.model.lstm import State
+
+# The last words (B beam,) and the state to log-probabilities of the next (B beam, words) and the new state.
+NextWords = Callable[[Tensor, State], tuple[Tensor, State]]
+
+
+class Sentence(NamedTuple):
+    words: tuple[int, ...]  # without the beginning and the end
+    score: float  # log-probability, end included, over length to the power of `length_penalty`
+
+
+@torch.inference_mode()
+def beam_search(
+    next_words: NextWords,
+    state: State,
+    *,
+    begin: int,
+    end: int,
+    never: Sequence[int],
+    beam: int,
+    n_best: int = 1,
+    max_words: int = 30,
+    length_penalty: float = 1.0,
+) -> list[list[Sentence]]:
+    """The `n_best` sentences of every clip, the best first.
+
+    Args:
+        state: what the decoder starts from, (layers, B, D).
+        never: words that are never said, such as the unknown word and padding.
+        length_penalty: 0 compares plain log-probabilities, 1 those of an average word.
+
+    Raises:
+        ValueError: more sentences are asked for than the beam holds.
+    """
+    if n_best > beam:
+        raise ValueError(f"{n_best} sentences from a beam of {beam}: widen the beam.")
+    batch = state.hidden.shape[1]
+    device = state.hidden.device
+    state = _rows(state, torch.arange(batch, device=device).repeat_interleave(beam))
+    words = torch.full((batch * beam, 1), begin, device=device)  # (B beam, t)
+    # All beams of a clip begin alike, so at first only one of them counts.
+    scores = torch.tensor([0.0] + [-torch.inf] * (beam - 1), device=device).repeat(batch)  # (B beam,)
+    finished: list[list[Sentence]] = [[] for _ in range(batch)]
+    first_of_clip = torch.arange(batch, device=device)[:, None] * beam  # (B, 1)
+    for length in range(1, max_words + 1):
+        log_probabilities, state = next_words(words[:, -1], state)
+        log_probabilities[:, [begin, *never]] = -torch.inf
+        if length == 1:
+            log_probabilities[:, end] = -torch.inf  # a sentence has a word
+        total = (scores[:, None] + log_probabilities).view(batch, -1)  # (B, beam words)
+        # At most `beam` of them end here, so twice as many always leave a full beam of unfinished ones.
+        best, places = total.topk(2 * beam, dim=1)
+        rows, chosen = places // log_probabilities.shape[1], places % log_probabilities.shape[1]
+        ends = chosen == end
+        for clip, place in (ends & best.isfinite())[:, :beam].nonzero().tolist():
+            sentence = words[int(first_of_clip[clip]) + int(rows[clip, place]), 1:]
+            score = float(best[clip, place]) / length**length_penalty
+            finished[clip].append(Sentence(tuple(sentence.tolist()), score))
+        keep = ends.int().argsort(dim=1, stable=True)[:, :beam]  # the best unfinished ones, in order
+        scores = best.gather(1, keep).view(-1).masked_fill(ends.gather(1, keep).view(-1), -torch.inf)
+        source = (first_of_clip + rows.gather(1, keep)).view(-1)
+        words = torch.cat([words[source], chosen.gather(1, keep).view(-1, 1)], dim=1)
+        state = _rows(state, source)
+        hopes = (scores.view(batch, beam).max(dim=1).values / max_words**length_penalty).tolist()
+        if all(_is_settled(done, n_best, hope) for done, hope in zip(finished, hopes, strict=True)):
+            break
+    for clip, done in enumerate(finished):  # sentences that never ended are cut off
+        for row in range(clip * beam, (clip + 1) * beam):
+            if len(done) < n_best and scores[row].isfinite():
+                score = float(scores[row]) / (words.shape[1] - 1) ** length_penalty
+                done.append(Sentence(tuple(words[row, 1:].tolist()), score))
+        done.sort(key=lambda sentence: -sentence.score)
+    return [done[:n_best] for done in finished]
+
+
+def _is_settled(done: list[Sentence], n_best: int, hope: float) -> bool:
+    """No unfinished sentence can still become better than the best ones."""
+    return sum(sentence.score >= hope for sentence in done) >= n_best
+
+
+def _rows(state: State, rows: Tensor) -> State:
+    return State(state.hidden[:, rows], state.cell[:, rows])

@@ -1,0 +1,57 @@
+"""Semantic attention (section 3.1): concept words mixed into words that go in and words that come out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class InputSemanticAttention(nn.Module):
+    """Mix the concept words most related to a word into that word (φ, eqs. 9 and 10)."""
+
+    def __init__(self, *, embedding_dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.relate = nn.Parameter(torch.empty(embedding_dim, embedding_dim))  # W_γ
+        self.gate = nn.Parameter(torch.ones(embedding_dim))  # w_{x,a}
+        self.project = nn.Linear(embedding_dim, hidden_dim, bias=False)  # W_x
+        nn.init.xavier_uniform_(self.relate)
+        nn.init.xavier_uniform_(self.project.weight)
+
+    def forward(self, word: Tensor, concepts: Tensor) -> tuple[Tensor, Tensor]:
+        """Words (B, T, E) and concept words (B, K, E) to inputs (B, T, D) and weights (B, T, K)."""
+        scores = word @ self.relate @ concepts.mT  # (B, T, K)
+        weights = scores.softmax(dim=-1)
+        mixed = word + self.gate * (weights @ concepts)  # (B, T, E)
+        return self.project(mixed), weights
+
+
+class OutputSemanticAttention(nn.Module):
+    """Mix the concept words most related to a hidden state into that state (ϕ, eqs. 11 and 12)."""
+
+    def __init__(self, *, embedding_dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.relate = nn.Linear(embedding_dim, hidden_dim, bias=False)  # W_β
+        self.gate = nn.Parameter(torch.ones(hidden_dim))  # w_{h,a}
+        nn.init.xavier_uniform_(self.relate.weight)
+
+    def forward(self, hidden: Tensor, concepts: Tensor) -> tuple[Tensor, Tensor]:
+        """States (B, T, D) and concept words (B, K, E) to states (B, T, D) and weights (B, T, K)."""
+        related = self.relate(concepts.tanh())  # (B, K, D)
+        weights = (hidden @ related.mT).softmax(dim=-1)  # (B, T, K)
+        return hidden + self.gate * (weights @ related), weights
+
+
+def attention_regulariser(weights: Tensor, is_real: Tensor, *, p: float = 2.0, q: float = 0.5) -> Tensor:
+    """g of eq. 15 for every sequence, (B,), as printed.
+
+    The first term is least when all concept words are used alike. The weights of a step add up to one, so
+    the second term is the square of the number of steps and trains nothing.
+
+    Args:
+        weights: (B, T, K), attention on K concept words at T steps.
+        is_real: (B, T), True where a step is not padding.
+    """
+    over_steps = (weights * is_real[..., None]).sum(dim=1).pow(p).sum(dim=1).pow(1 / p)
+    totals = torch.where(is_real, weights.sum(dim=2), 1.0)  # a root of padding's zero would have no gradient
+    over_words = (totals.pow(q) * is_real).sum(dim=1).pow(1 / q)
+    return over_steps + over_words

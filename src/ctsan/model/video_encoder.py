@@ -1,0 +1,23 @@
+"""The video encoding LSTM (eq. 7): frames in, a state that the language models start from out."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ctsan.model.lstm import LayerNormLSTM, State
+
+
+class VideoEncoder(nn.Module):
+    def __init__(self, *, hidden_dim: int, num_layers: int = 2, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.lstm = LayerNormLSTM(
+            input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
+        )
+
+    def forward(self, regions: Tensor, frame_is_real: Tensor) -> State:
+        """Regions (B, N, D, h, w), averaged over the grid, to s_N, the state after the last real frame."""
+        averages = F.dropout(regions.mean(dim=(3, 4)), self.dropout, self.training)  # (B, N, D)
+        state: State = self.lstm(averages, is_real=frame_is_real)[1]
+        return state

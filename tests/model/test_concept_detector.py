@@ -1,0 +1,168 @@
+"""The detector against equations 1 to 6 in plain NumPy, and what it promises of padding and traces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ctsan.model.concept_detector import ConceptDetector, RegionReducer, TraceAttention, concept_loss
+
+B, N, D, H, W, V = 2, 5, 6, 3, 2, 7
+L = P = H * W
+
+
+@pytest.fixture
+def detector() -> ConceptDetector:
+    torch.manual_seed(0)
+    detector = ConceptDetector(hidden_dim=D, grid=(H, W), num_candidates=V, attention_dim=4).eval()
+    with torch.no_grad():  # weights that are nowhere zero or one
+        for parameter in detector.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return detector.double()
+
+
+@pytest.fixture
+def regions() -> Tensor:
+    return torch.randn(B, N, D, H, W, generator=torch.Generator().manual_seed(1), dtype=torch.double)
+
+
+def every(shape: tuple[int, ...] = (B, N)) -> Tensor:
+    return torch.ones(shape, dtype=torch.bool)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | float) -> np.ndarray:
+    centred = x - x.mean()
+    return centred / np.sqrt((centred**2).mean() + 1e-5) * weight + bias
+
+
+def convolve(x: np.ndarray, kernels: np.ndarray) -> np.ndarray:
+    """(I, h, w) with (O, I, 3, 3) to (O, h, w), zeros outside."""
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
+    out = np.zeros((len(kernels), H, W))
+    for j in range(H):
+        for k in range(W):
+            out[:, j, k] = (kernels * padded[None, :, j : j + 3, k : k + 3]).sum(axis=(1, 2, 3))
+    return out
+
+
+def worked_out(detector: ConceptDetector, regions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Equations 1 to 5 for one clip, one trace and one cell at a time."""
+    w = {name: parameter.detach().numpy() for name, parameter in detector.named_parameters()}
+    last, attention = [], np.zeros((len(regions), L, H, W))
+    for trace in range(L):
+        hidden = [np.zeros(D), np.zeros(D)]
+        cell = [np.zeros(D), np.zeros(D)]
+        for n, v in enumerate(regions):  # v: (D, h, w)
+            if n == 0:
+                alpha = np.eye(P)[trace].reshape(H, W)
+            else:
+                e = v * hidden[1][:, None, None]  # eq. 3
+                inner = np.maximum(convolve(e, w["attend.first.weight"]) + w["attend.first_bias"], 0)
+                scores = convolve(inner, w["attend.second.weight"])[0]
+                alpha = np.exp(scores) / np.exp(scores).sum()  # eq. 4
+            x = (alpha * v).sum(axis=(1, 2))  # eq. 1
+            for layer in (0, 1):  # eq. 2, with layer normalisation
+                p = f"trace.layers.{layer}."
+                gates = layer_norm(
+                    w[p + "from_input.weight"] @ x, w[p + "norm_input.weight"], w[p + "norm_input.bias"]
+                )
+                gates = gates + layer_norm(
+                    w[p + "from_hidden.weight"] @ hidden[layer], w[p + "norm_hidden.weight"], 0.0
+                )
+                forget, write, show, new = np.split(gates, 4)
+                cell[layer] = sigmoid(forget) * cell[layer] + sigmoid(write) * np.tanh(new)
+                normed = layer_norm(cell[layer], w[p + "norm_cell.weight"], w[p + "norm_cell.bias"])
+                hidden[layer] = x = sigmoid(show) * np.tanh(normed)
+            attention[n, trace] = alpha
+        last.append(hidden[1])
+    p = sigmoid(w["name.weight"] @ np.concatenate(last) + w["name.bias"])  # eq. 5
+    return p, attention
+
+
+def test_confidences_and_attention_are_those_of_the_equations(
+    detector: ConceptDetector, regions: Tensor
+) -> None:
+    found = detector(regions, every())
+    for clip in range(B):
+        p, attention = worked_out(detector, regions[clip].numpy())
+        np.testing.assert_allclose(found.confidences[clip].detach().numpy(), p, atol=1e-9)
+        np.testing.assert_allclose(found.attention[clip].detach().numpy(), attention, atol=1e-9)
+
+
+def test_sharing_between_traces_changes_no_number() -> None:
+    torch.manual_seed(0)
+    attend = TraceAttention(hidden_dim=D, attention_dim=5).double()
+    regions, hidden = torch.randn(B, D, 4, 4).double(), torch.randn(B, 16, D).double()
+    torch.testing.assert_close(attend(regions, hidden), attend.forward_plainly(regions, hidden))
+
+
+def test_attention_adds_up_to_one_and_starts_one_hot(detector: ConceptDetector, regions: Tensor) -> None:
+    attention = detector(regions, every()).attention
+    assert attention.shape == (B, N, L, H, W)
+    torch.testing.assert_close(attention.sum(dim=(3, 4)), torch.ones(B, N, L, dtype=torch.double))
+    torch.testing.assert_close(attention[0, 0].flatten(1), torch.eye(L, dtype=torch.double))
+
+
+def test_padded_frames_do_not_change_the_concepts(detector: ConceptDetector, regions: Tensor) -> None:
+    alone = detector(regions[:1, :3], every((1, 3))).scores
+    padded = regions.clone()
+    padded[0, 3:] = 1e3
+    is_real = torch.tensor([[True] * 3 + [False] * 2, [True] * 5])
+    torch.testing.assert_close(detector(padded, is_real).scores[:1], alone)
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (4, 4), (2, 3)])
+def test_there_are_as_many_traces_as_cells(grid: tuple[int, int]) -> None:
+    detector = ConceptDetector(hidden_dim=D, grid=grid, num_candidates=V, attention_dim=4)
+    found = detector(torch.randn(B, N, D, *grid), every())
+    assert found.attention.shape == (B, N, grid[0] * grid[1], *grid)
+    assert found.scores.shape == (B, V)
+
+
+def test_the_loss_is_that_of_equation_6() -> None:
+    scores = torch.tensor([[0.3, -1.2, 2.0], [0.0, 0.5, -0.7]], dtype=torch.double)
+    reference = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]], dtype=torch.double)
+    p, truth = sigmoid(scores.numpy()), reference.numpy()
+    wanted = -(truth * np.log(p) + (1 - truth) * np.log(1 - p)).mean(axis=1)
+    np.testing.assert_allclose(concept_loss(scores, reference).numpy(), wanted)
+
+
+def test_the_surest_words_come_first(detector: ConceptDetector, regions: Tensor) -> None:
+    found = detector(regions, every())
+    words, confidences = found.top(4)
+    assert words.shape == (B, 4)
+    order = np.argsort(-found.confidences.detach().numpy(), axis=1)[:, :4]
+    np.testing.assert_array_equal(words.numpy(), order)
+    torch.testing.assert_close(confidences, found.confidences.gather(1, words))
+
+
+def test_the_concept_loss_reaches_every_parameter_also_when_attention_is_recomputed(
+    detector: ConceptDetector, regions: Tensor
+) -> None:
+    reference = torch.zeros(B, V, dtype=torch.double)
+    gradients = []
+    for detector.recompute_attention in (False, True):
+        detector.zero_grad()
+        concept_loss(detector(regions, every()).scores, reference).mean().backward()
+        gradients.append(
+            {name: p.grad.clone() for name, p in detector.named_parameters() if p.grad is not None}
+        )
+    assert set(gradients[0]) == {name for name, _ in detector.named_parameters()}
+    for name, gradient in gradients[0].items():
+        assert gradient.abs().max() > 0, name
+        torch.testing.assert_close(gradients[1][name], gradient)
+
+
+def test_regions_are_reduced_cell_by_cell() -> None:
+    reduce = RegionReducer(channels=3, hidden_dim=D)
+    maps = torch.randn(B, N, H, W, 3)
+    regions = reduce(maps)
+    assert regions.shape == (B, N, D, H, W)
+    alone = reduce.conv(maps[1, 2].permute(2, 0, 1)[None])[0]
+    torch.testing.assert_close(regions[1, 2], alone)

@@ -1,0 +1,202 @@
+"""Equations 7 to 15 against plain NumPy: LSTM, both semantic attentions, decoder, regulariser; and search."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ctsan.model.caption_decoder import CaptionDecoder
+from ctsan.model.lstm import LayerNormLSTM, State
+from ctsan.model.search import beam_search
+from ctsan.model.semantic_attention import (
+    InputSemanticAttention,
+    OutputSemanticAttention,
+    attention_regulariser,
+)
+from ctsan.model.video_encoder import VideoEncoder
+
+B, T, K, E, D, WORDS = 2, 4, 3, 5, 6, 9
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    return np.exp(x) / np.exp(x).sum()
+
+
+def test_input_attention_is_equations_9_and_10() -> None:
+    attend = InputSemanticAttention(embedding_dim=E, hidden_dim=D).double()
+    torch.nn.init.normal_(attend.gate)
+    words, concepts = draw(B, T, E), draw(B, K, E, seed=1)
+    x, gamma = attend(words, concepts)
+    w_gamma, w_x, gate = (p.detach().numpy() for p in (attend.relate, attend.project.weight, attend.gate))
+    for b, t in itertools.product(range(B), range(T)):
+        y, a = words[b, t].numpy(), concepts[b].numpy()
+        weights = softmax(np.array([y @ w_gamma @ a[i] for i in range(K)]))
+        np.testing.assert_allclose(gamma[b, t].detach().numpy(), weights)
+        mixed = y + np.diag(gate) @ sum(weights[i] * a[i] for i in range(K))
+        np.testing.assert_allclose(x[b, t].detach().numpy(), w_x @ mixed)
+
+
+def test_output_attention_is_equations_11_and_12() -> None:
+    attend = OutputSemanticAttention(embedding_dim=E, hidden_dim=D).double()
+    torch.nn.init.normal_(attend.gate)
+    hidden, concepts = draw(B, T, D), draw(B, K, E, seed=1)
+    p, beta = attend(hidden, concepts)
+    w_beta, gate = attend.relate.weight.detach().numpy(), attend.gate.detach().numpy()
+    for b, t in itertools.product(range(B), range(T)):
+        h, a = hidden[b, t].numpy(), np.tanh(concepts[b].numpy())
+        weights = softmax(np.array([h @ w_beta @ a[i] for i in range(K)]))
+        np.testing.assert_allclose(beta[b, t].detach().numpy(), weights)
+        wanted = h + np.diag(gate) @ sum(weights[i] * (w_beta @ a[i]) for i in range(K))
+        np.testing.assert_allclose(p[b, t].detach().numpy(), wanted)
+
+
+def test_regulariser_is_equation_15_and_padding_has_no_part_in_it() -> None:
+    weights = draw(B, T, K).softmax(dim=-1).requires_grad_()
+    lengths = [4, 2]
+    is_real = torch.tensor([[step < length for step in range(T)] for length in lengths])
+    g = attention_regulariser(weights, is_real)
+    for b, length in enumerate(lengths):
+        a = weights[b, :length].detach().numpy()
+        first = math.sqrt(sum(sum(a[t, i] for t in range(length)) ** 2 for i in range(K)))
+        second = sum(math.sqrt(sum(a[t, i] for i in range(K))) for t in range(length)) ** 2
+        assert g[b].item() == pytest.approx(first + second)
+        assert second == pytest.approx(length**2)
+    g.sum().backward()
+    assert weights.grad is not None
+    assert weights.grad.isfinite().all()
+    assert (weights.grad[1, 2:] == 0).all()
+
+
+def test_steps_one_by_one_are_the_same_as_all_at_once() -> None:
+    torch.manual_seed(0)
+    lstm = LayerNormLSTM(input_dim=E, hidden_dim=D, num_layers=2).double()
+    x = draw(B, T, E)
+    outputs, last = lstm(x)
+    state = lstm.initial(B, x)
+    for step in range(T):
+        state = lstm.step(x[:, step], state)
+        torch.testing.assert_close(state.top, outputs[:, step])
+    torch.testing.assert_close(state.cell, last.cell)
+
+
+def test_padding_leaves_the_lstm_as_it_was() -> None:
+    torch.manual_seed(0)
+    lstm = LayerNormLSTM(input_dim=E, hidden_dim=D).double()
+    x = draw(B, T, E)
+    is_real = torch.tensor([[True, True, False, False], [True] * 4])
+    _, padded = lstm(x, is_real=is_real)
+    _, alone = lstm(x[:1, :2])
+    torch.testing.assert_close(padded.hidden[:, :1], alone.hidden)
+    torch.testing.assert_close(padded.cell[:, :1], alone.cell)
+
+
+def test_the_video_encoder_sees_grid_averages_only() -> None:
+    torch.manual_seed(0)
+    encode = VideoEncoder(hidden_dim=D, dropout=0.0).double()
+    regions = draw(B, T, D, 2, 2)
+    is_real = torch.ones(B, T, dtype=torch.bool)
+    _, wanted = encode.lstm(torch.from_numpy(regions.numpy().mean(axis=(3, 4))))
+    torch.testing.assert_close(encode(regions, is_real).hidden, wanted.hidden)
+
+
+@pytest.mark.parametrize(
+    ("with_input", "with_output"), [(True, True), (True, False), (False, True), (False, False)]
+)
+def test_each_attention_can_be_left_out(with_input: bool, with_output: bool) -> None:
+    torch.manual_seed(0)
+    decode = CaptionDecoder(
+        num_words=WORDS,
+        embedding_dim=E,
+        hidden_dim=D,
+        input_attention=with_input,
+        output_attention=with_output,
+        dropout=0.0,
+    ).double()
+    words, concepts = draw(B, T, E), draw(B, K, E, seed=1)
+    start = State(draw(2, B, D, seed=2), draw(2, B, D, seed=3))
+    decoded, _ = decode(words, concepts, start)
+    assert decoded.scores.shape == (B, T, WORDS)
+    assert (decoded.input_weights is not None) == with_input
+    assert (decoded.output_weights is not None) == with_output
+    changed = decode(words, concepts + 1, start)[0].scores
+    assert torch.equal(changed, decoded.scores) == (not with_input and not with_output)
+    # A word says nothing of the words before it.
+    words[:, -1] += 1
+    again = decode(words, concepts, start)[0].scores
+    torch.testing.assert_close(again[:, :-1], decoded.scores[:, :-1])
+    assert not torch.equal(again[:, -1], decoded.scores[:, -1])
+
+
+class Markov:
+    """A decoder whose next word depends on the last one only, so that all sentences can be enumerated."""
+
+    def __init__(self, words: int, clips: int) -> None:
+        self.table = draw(clips, words, words, seed=4).mul(2).log_softmax(dim=-1)
+        self.state = State(torch.arange(clips).view(1, -1, 1).double(), torch.zeros(1, clips, 1))
+
+    def __call__(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.table[state.hidden[0, :, 0].long(), last].clone(), state
+
+    def enumerate(self, clip: int, max_words: int, penalty: float) -> list[tuple[tuple[int, ...], float]]:
+        """Every sentence of words 2 and up between 0, the beginning, and 1, the end."""
+        found = []
+        for length in range(1, max_words):
+            for words in itertools.product(range(2, self.table.shape[1]), repeat=length):
+                path = (0, *words, 1)
+                score = sum(float(self.table[clip, a, b]) for a, b in itertools.pairwise(path))
+                found.append((words, score / (length + 1) ** penalty))
+        return sorted(found, key=lambda pair: -pair[1])
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.7, 1.0])
+def test_a_wide_beam_finds_the_best_sentences_of_all(penalty: float) -> None:
+    model = Markov(words=5, clips=3)
+    found = beam_search(
+        model, model.state, begin=0, end=1, never=(), beam=60, n_best=4, max_words=5, length_penalty=penalty
+    )
+    for clip in range(3):
+        wanted = model.enumerate(clip, 5, penalty)[:4]
+        assert [sentence.words for sentence in found[clip]] == [words for words, _ in wanted]
+        np.testing.assert_allclose([s.score for s in found[clip]], [score for _, score in wanted], rtol=1e-6)
+
+
+def test_a_beam_of_one_is_greedy_and_forbidden_words_are_never_said() -> None:
+    model = Markov(words=8, clips=4)
+    plain = beam_search(model, model.state, begin=0, end=1, never=(2,), beam=1, max_words=12)
+    for clip, (sentence,) in enumerate(plain):
+        last, words = 0, []
+        while len(words) < 12:
+            scores = model.table[clip, last].clone()
+            scores[[0, 2]] = -math.inf
+            if not words:
+                scores[1] = -math.inf
+            last = int(scores.argmax())
+            if last == 1:
+                break
+            words.append(last)
+        assert list(sentence.words) == words
+        assert 2 not in sentence.words
+
+
+def test_a_clip_gets_the_same_sentence_alone_and_in_a_batch() -> None:
+    model = Markov(words=7, clips=3)
+    options = {"begin": 0, "end": 1, "never": (), "beam": 3, "n_best": 2, "max_words": 6}
+    together = beam_search(model, model.state, **options)
+    for clip in range(3):
+        state = State(model.state.hidden[:, clip : clip + 1], model.state.cell[:, clip : clip + 1])
+        assert beam_search(model, state, **options)[0] == together[clip]
+
+
+def test_more_sentences_than_the_beam_holds_are_refused() -> None:
+    model = Markov(words=4, clips=1)
+    with pytest.raises(ValueError, match="3 sentences from a beam of 2: widen the beam"):
+        beam_search(model, model.state, begin=0, end=1, never=(), beam=2, n_best=3)
