@@ -34,6 +34,12 @@ class StoreError(CtsanError):
     exit_code = 2
 
 
+class RunError(CtsanError):
+    """A run folder, or a file in it, cannot be used."""
+
+    exit_code = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong with a file: where, what, and what to do about it."""

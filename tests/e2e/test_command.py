@@ -13,15 +13,8 @@ from pathlib import Path
 import pytest
 
 from clip_making import counting, encode
+from commands import ctsan
 from ctsan.video.store import FeatureStore
-
-
-def ctsan(*arguments: object, exit_code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "ctsan", *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == exit_code, result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
-    return result
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,9 @@ from ctsan import __version__
 from ctsan.errors import CtsanError, did_you_mean
 
 COMMANDS = {
+    "describe": "Say what happens in video files.",
+    "concepts": "List the concept words seen in video files.",
+    "train": "Learn from a corpus.",
     "corpus": "Check, make and split corpora, and build their test items.",
     "features": "Turn a corpus' clips into stored feature maps.",
     "words": "Prepare vocabulary, concept candidates and word vectors of a corpus.",

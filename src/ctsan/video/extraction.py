@@ -66,7 +66,7 @@ def extract_features(
     mirrored: bool = False,
     engine: Engine | None = None,
     workers: int | None = None,
-    on_clip: Callable[[Outcome], None] | None = None,
+    on_clip: Callable[[Outcome], object] | None = None,
 ) -> Report:
     """Decode every clip and store its maps; only what is new or changed is done.
 
@@ -112,7 +112,7 @@ def fill_store(
     features_of: Callable[[Path], ClipFeatures],
     *,
     workers: int | None = None,
-    on_clip: Callable[[Outcome], None] | None = None,
+    on_clip: Callable[[Outcome], object] | None = None,
 ) -> Report:
     """Store `features_of` each source. Killed at any moment and run again, it ends with the same bytes."""
     try:
@@ -137,7 +137,7 @@ def _fill_locked(
     features_of: Callable[[Path], ClipFeatures],
     *,
     workers: int | None,
-    on_clip: Callable[[Outcome], None] | None,
+    on_clip: Callable[[Outcome], object] | None,
 ) -> Report:
     started = time.monotonic()
     manifest = read_manifest(folder)

@@ -42,7 +42,7 @@ def import_features(
     name: str,
     pool: bool = False,
     workers: int | None = None,
-    on_clip: Callable[[Outcome], None] | None = None,
+    on_clip: Callable[[Outcome], object] | None = None,
 ) -> Report:
     """Store per-clip `.npy` arrays, (frames, channels) or (frames, h, w, channels), under a name.
 

@@ -1,0 +1,5 @@
+"""`ctsan concepts`."""
+
+from ctsan.cli.describe import concepts as command
+
+__all__ = ["command"]

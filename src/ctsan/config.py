@@ -1,0 +1,238 @@
+"""Settings: plain frozen values with a name, a kind and a default, in two profiles.
+
+`paper` holds the paper's values; where the paper is silent, the comment beside a value says what was chosen.
+`laptop` is for two cores and minutes. Nobody but a builder sees a `Settings`: modules take keyword arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+
+from ctsan.errors import UsageError, did_you_mean
+
+
+class _Kind(NamedTuple):
+    """What a setting may be."""
+
+    base: type
+    expected: str
+    accepts: Callable[[Any], bool]
+
+
+def _one_of(*words: str) -> _Kind:
+    return _Kind(str, f"one of {', '.join(words)}", lambda value: value in words)
+
+
+Switch = Annotated[bool, _Kind(bool, "true or false", lambda value: value in (True, False))]
+Whole = Annotated[int, _Kind(int, "a whole number of at least 0", lambda value: value >= 0)]
+Count = Annotated[int, _Kind(int, "a whole number of at least 1", lambda value: value >= 1)]
+Weight = Annotated[float, _Kind(float, "a number of at least 0", lambda value: value >= 0)]
+Positive = Annotated[float, _Kind(float, "a number above 0", lambda value: value > 0)]
+Share = Annotated[float, _Kind(float, "a number from 0 to below 1", lambda value: 0 <= value < 1)]
+Schedule = Annotated[Literal["constant", "cosine", "halve"], _one_of("constant", "cosine", "halve")]
+Precision = Annotated[Literal["auto", "float32", "bfloat16"], _one_of("auto", "float32", "bfloat16")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    hidden_dim: Count = 500
+    embedding_dim: Count = 300
+    num_layers: Count = 2
+    dropout: Share = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorSettings:
+    num_concepts: Count = 10  # K
+    num_candidates: Count = 2000  # V; fewer if the words hold fewer
+    attention_dim: Count = 500  # between the two convolutions of a trace's attention
+    weighted: Switch = False  # concept embeddings times confidence: the language loss trains the detector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSettings:
+    input: Switch = True
+    output: Switch = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossSettings:
+    # The paper gives neither. Of g, for a caption of T words, only the part between T/√K and T can change,
+    # and likelihood costs one to three a word: a hundredth spreads the attention without outweighing it.
+    attention_weight: Weight = 0.01  # λ1
+    concept_weight: Weight = 1.0  # λ2, as in the authors' early code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimiserSettings:
+    learning_rate: Positive = 1e-4
+    weight_decay: Weight = 0.0
+    clip_norm: Positive = 5.0  # the paper is silent
+    schedule: Schedule = "halve"  # after the warm-up; the authors' early code halves every 50,000 steps
+    halve_every: Count = 50_000  # steps; with schedule=halve
+    warmup_steps: Whole = 0  # the rate climbs to its value over so many steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSettings:
+    batch_size: Count = 32  # over all processes; the paper is silent
+    epochs: Count = 50
+    patience: Count = 5  # evaluations in a row without a better one, after which training stops
+    seed: Whole = 0
+    mirror: Switch = True
+    evaluate_every: Count = 1  # epochs
+    report_every: Count = 50  # steps between two rows of losses
+    checkpoint_every: Count = 500  # steps; every evaluation is followed by a checkpoint as well
+    precision: Precision = "auto"  # bfloat16 where it helps: on CUDA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodingSettings:
+    beam: Count = 1
+    max_words: Count = 40
+    length_penalty: Weight = 1.0  # a sentence's score is divided by its length to this power
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    model: ModelSettings = field(default_factory=ModelSettings)
+    detector: DetectorSettings = field(default_factory=DetectorSettings)
+    attention: AttentionSettings = field(default_factory=AttentionSettings)
+    loss: LossSettings = field(default_factory=LossSettings)
+    optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    decoding: DecodingSettings = field(default_factory=DecodingSettings)
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        return asdict(self)
+
+
+_SECTIONS: dict[str, type] = get_type_hints(Settings)
+
+PROFILES: Mapping[str, Settings] = {
+    "paper": Settings(),
+    "laptop": Settings(
+        model=ModelSettings(hidden_dim=256),
+        detector=DetectorSettings(attention_dim=32),
+        optimiser=OptimiserSettings(learning_rate=1e-3, schedule="cosine", warmup_steps=20),
+        training=TrainingSettings(batch_size=16, epochs=20, report_every=10, checkpoint_every=50),
+    ),
+}
+
+
+def load_settings(profile: str, overrides: Sequence[str] = ()) -> Settings:
+    """A profile with some settings changed, each written as `detector.num_concepts=20`; the last one counts.
+
+    Raises:
+        UsageError: names every override that cannot be taken, and why.
+    """
+    if profile not in PROFILES:
+        hint = did_you_mean(profile, PROFILES) or f"There are {' and '.join(PROFILES)}. "
+        raise UsageError(f"Unknown profile {profile!r}. {hint}".strip())
+    values = PROFILES[profile].to_json()
+    malformed = []
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        section, dot, setting = name.strip().partition(".")
+        if not (equals and dot):
+            example = "Write section.setting=value, for example detector.num_concepts=20."
+            malformed.append(f"{override!r} sets nothing. {example}")
+            continue
+        values.setdefault(section, {})[setting] = _read(_kinds(section).get(setting), text.strip())
+    return _checked(values, malformed)
+
+
+def settings_from_json(value: object) -> Settings:
+    """What `to_json` gave; a setting that is missing has its default.
+
+    Raises:
+        UsageError: names every setting that is unknown or cannot have its value.
+    """
+    if not isinstance(value, dict) or not all(isinstance(section, dict) for section in value.values()):
+        raise UsageError("Settings are an object of sections, each an object of settings.")
+    return _checked(value, [])
+
+
+def check_resumable(file: Path, stored: Mapping[str, object], given: Mapping[str, object]) -> None:
+    """Refuse to go on with other settings than those in `file`, except to train for longer.
+
+    Both are sections as in `to_json`.
+
+    Raises:
+        UsageError: names every setting that differs.
+    """
+    before, now = _flat(stored), _flat(given)
+    longer = ("training.epochs", "training.patience")
+    differing = [
+        f"{name} is {before.get(name)} there and {now.get(name)} now"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+        and not (name in longer and name in before and name in now and now[name] > before[name])
+    ]
+    if differing:
+        raise UsageError(
+            f"{file}: this run was started with other settings: {'; '.join(differing)}. Give it the same "
+            f"ones (only {' and '.join(longer)} may be raised), or name another folder for a new run."
+        )
+
+
+def _checked(values: Mapping[str, Mapping[str, object]], problems: list[str]) -> Settings:
+    sections = {}
+    for section, given in values.items():
+        if section not in _SECTIONS:
+            hint = did_you_mean(section, _SECTIONS) or f"There are {', '.join(_SECTIONS)}. "
+            problems.append(f"Unknown section [{section}]. {hint}".strip())
+            continue
+        kinds, accepted = _kinds(section), {}
+        for name, value in given.items():
+            if name not in kinds:
+                hint = did_you_mean(name, kinds) or f"It has {', '.join(kinds)}. "
+                problems.append(f"Unknown setting {name!r} in [{section}]. {hint}".strip())
+            elif not _is_accepted(kinds[name], value):
+                expected = kinds[name].expected
+                problems.append(f"Setting {section}.{name} cannot be {value!r}. It must be {expected}.")
+            else:
+                accepted[name] = kinds[name].base(value)
+        sections[section] = _SECTIONS[section](**accepted)
+    settings = Settings(**sections)
+    if settings.detector.num_concepts > settings.detector.num_candidates:
+        most = settings.detector.num_candidates
+        problems.append(f"Setting detector.num_concepts must be at most detector.num_candidates, {most}.")
+    if problems:
+        raise UsageError("\n".join(problems))
+    return settings
+
+
+def _kinds(section: str) -> dict[str, _Kind]:
+    if section not in _SECTIONS:
+        return {}
+    hints = get_type_hints(_SECTIONS[section], include_extras=True)
+    return {setting.name: hints[setting.name].__metadata__[0] for setting in fields(_SECTIONS[section])}
+
+
+def _read(kind: _Kind | None, text: str) -> object:
+    """Text as a value of its kind; the text itself where it is none, to be refused by the check."""
+    try:
+        if kind is None or kind.base is str:
+            return text
+        if kind.base is bool:
+            return {"true": True, "false": False}.get(text.lower(), text)
+        return kind.base(text)
+    except ValueError:
+        return text
+
+
+def _is_accepted(kind: _Kind, value: object) -> bool:
+    if kind.base is float and type(value) in (int, float):
+        return math.isfinite(float(value)) and kind.accepts(value)  # type: ignore[arg-type]  # a number, see above
+    return type(value) is kind.base and kind.accepts(value)
+
+
+def _flat(sections: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        f"{section}.{name}": value for section, given in sections.items() for name, value in given.items()
+    }

@@ -1,0 +1,56 @@
+"""Stored maps and captions as padded tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ctsan.text.tokens import tokenize
+from ctsan.text.vocabulary import BOS, EOS, PAD, Vocabulary
+from ctsan.video.store import Maps
+
+
+class CaptionBatch(NamedTuple):
+    """Clips and all the captions of theirs that are learnt in one step; a clip is there once."""
+
+    maps: Tensor  # (B, N, h, w, C)
+    frame_is_real: Tensor  # (B, N)
+    reference: Tensor  # (B, V): 1 where a concept candidate is in the clip's captions
+    captions: Tensor  # (M, T): words between `<bos>` and `<eos>`, then padding
+    clip_of_caption: Tensor  # (M,), places in the batch
+
+
+def pad_maps(clips: Sequence[Maps]) -> tuple[Tensor, Tensor]:
+    """Maps (frames, h, w, C) of several clips as one (B, N, h, w, C), and which frames are real (B, N)."""
+    longest = max(len(maps) for maps in clips)
+    padded = torch.zeros((len(clips), longest, *clips[0].shape[1:]))
+    is_real = torch.zeros((len(clips), longest), dtype=torch.bool)
+    for row, maps in enumerate(clips):
+        padded[row, : len(maps)] = torch.from_numpy(maps)
+        is_real[row, : len(maps)] = True
+    return padded, is_real
+
+
+def encode_captions(captions: Sequence[str], vocabulary: Vocabulary, *, max_words: int) -> list[list[int]]:
+    """Numbers of the words of each caption, its end included; longer captions are cut."""
+    return [[BOS, *vocabulary.encode(tokenize(caption)[:max_words]), EOS] for caption in captions]
+
+
+def pad_words(sentences: Sequence[Sequence[int]]) -> Tensor:
+    """(M, T), padded at the end."""
+    padded = np.full((len(sentences), max(map(len, sentences))), PAD)
+    for row, words in enumerate(sentences):
+        padded[row, : len(words)] = words
+    return torch.from_numpy(padded)
+
+
+def references(indices: Sequence[Sequence[int]], num_candidates: int) -> Tensor:
+    """p* of the paper, (B, V)."""
+    reference = torch.zeros(len(indices), num_candidates)
+    for row, present in enumerate(indices):
+        reference[row, list(present)] = 1
+    return reference

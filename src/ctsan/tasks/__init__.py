@@ -1,0 +1,1 @@
+"""Description, fill-in-the-blank, multiple choice, retrieval: one file each, behind `task.Task`."""

@@ -1,0 +1,154 @@
+"""Movie description: learn to say one sentence of a clip (section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ctsan.data.batches import CaptionBatch, encode_captions, pad_maps, pad_words, references
+from ctsan.data.corpus import Clip
+from ctsan.evaluation.captions import caption_scores
+from ctsan.evaluation.concepts import precision_at_k
+from ctsan.model.concept_detector import concept_loss
+from ctsan.model.description_model import ClipEncoding, DescriptionModel, matching_noise
+from ctsan.model.search import Sentence
+from ctsan.model.semantic_attention import attention_regulariser
+from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
+from ctsan.text.words import Words
+from ctsan.video.store import FeatureStore
+
+NEVER_SAID = (PAD, UNK, BLANK)
+
+
+class DescriptionTask:
+    """An example is a clip with all its captions: it is encoded once, however many there are."""
+
+    primary_metric = "CIDEr"
+
+    def __init__(
+        self,
+        *,
+        model: DescriptionModel,
+        train: Sequence[Clip],
+        validation: Sequence[Clip],
+        store: FeatureStore,
+        words: Words,
+        attention_weight: float,
+        concept_weight: float,
+        beam: int,
+        max_words: int,
+        length_penalty: float,
+        evaluation_batch: int = 32,
+    ) -> None:
+        self.model = model
+        self.store = store
+        self.words = words
+        self.attention_weight = attention_weight
+        self.concept_weight = concept_weight
+        self.beam, self.max_words, self.length_penalty = beam, max_words, length_penalty
+        self.evaluation_batch = evaluation_batch
+        self.train = [clip for clip in train if clip.id in store and clip.captions]
+        self.validation = [clip for clip in validation if clip.id in store and clip.captions]
+        captioned = (*self.train, *self.validation)
+        self._concepts = {clip.id: words.concepts.reference(clip.captions) for clip in captioned}
+        self._captions = {
+            clip.id: encode_captions(clip.captions, words.vocabulary, max_words=max_words)
+            for clip in self.train
+        }
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.train)
+
+    def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> CaptionBatch:
+        clips = [self.train[example] for example in examples]
+        features = [self.store[clip.id] for clip in clips]
+        maps, frame_is_real = pad_maps(
+            [
+                feature.mirrored if mirror and feature.mirrored is not None else feature.maps
+                for feature, mirror in zip(features, mirrored, strict=True)
+            ]
+        )
+        captions = [self._captions[clip.id] for clip in clips]
+        counts = torch.tensor([len(sentences) for sentences in captions])
+        return CaptionBatch(
+            maps=maps,
+            frame_is_real=frame_is_real,
+            reference=self._reference(clips),
+            captions=pad_words([words for sentences in captions for words in sentences]),
+            clip_of_caption=torch.arange(len(clips)).repeat_interleave(counts),
+        )
+
+    def num_words(self, batch: CaptionBatch) -> int:
+        return int((batch.captions[:, 1:] != PAD).sum())
+
+    def losses(self, batch: CaptionBatch) -> dict[str, Tensor]:
+        """The terms of eq. 14, each a mean over clips; a clip's captions count alike."""
+        encoding = self.model.encode(batch.maps, batch.frame_is_real, batch.reference)
+        said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
+        decoded = self.model(said, encoding.of(batch.clip_of_caption))
+
+        def over_clips(values: Tensor) -> Tensor:
+            """Of one value a caption, (M,)."""
+            captions = torch.bincount(batch.clip_of_caption)
+            return (values / captions[batch.clip_of_caption]).sum() / len(batch.maps)
+
+        likelihood = F.cross_entropy(decoded.scores.mT, following, ignore_index=PAD, reduction="none")
+        losses = {"words": over_clips(likelihood.sum(dim=1))}
+        if self.attention_weight:
+            for name, weights in (("input", decoded.input_weights), ("output", decoded.output_weights)):
+                if weights is not None:
+                    regulariser = over_clips(attention_regulariser(weights, following != PAD))
+                    losses[f"{name} attention"] = self.attention_weight * regulariser
+        if encoding.detection is not None:
+            concepts = concept_loss(encoding.detection.scores, batch.reference).mean()
+            losses["concepts"] = self.concept_weight * concepts
+        return losses
+
+    @torch.inference_mode()
+    def evaluate(self) -> Mapping[str, float]:
+        """Caption metrics on validation, and the detector's precision there and on as many training clips."""
+        self.model.eval()
+        captions: dict[str, str] = {}
+        scores: list[Tensor] = []
+        for clips, encoding in self._encoded(self.validation):
+            captions |= {
+                clip.id: " ".join(self.words.vocabulary.decode(sentences[0].words))
+                for clip, sentences in zip(clips, self._describe(encoding), strict=True)
+            }
+            if encoding.detection is not None:
+                scores.append(encoding.detection.scores.cpu())
+        metrics = caption_scores({clip.id: clip.captions for clip in self.validation}, captions)
+        if scores:
+            k, seen = self.model.num_concepts, self.train[: len(self.validation)]
+            known = torch.cat([e.detection.scores.cpu() for _, e in self._encoded(seen) if e.detection])
+            truth = self._reference(seen)
+            metrics["precision"] = precision_at_k(torch.cat(scores), self._reference(self.validation), k)
+            metrics["precision on train"] = precision_at_k(known, truth, k)
+            noise = matching_noise(known, truth, num_concepts=k, precision=metrics["precision"])
+            self.model.word_noise.fill_(noise)
+        return metrics
+
+    def _describe(self, encoding: ClipEncoding) -> list[list[Sentence]]:
+        return self.model.describe(
+            encoding,
+            begin=BOS,
+            end=EOS,
+            never=NEVER_SAID,
+            beam=self.beam,
+            max_words=self.max_words,
+            length_penalty=self.length_penalty,
+        )
+
+    def _encoded(self, clips: Sequence[Clip]) -> Iterator[tuple[Sequence[Clip], ClipEncoding]]:
+        device = self.model.candidate_words.device
+        for start in range(0, len(clips), self.evaluation_batch):
+            some = clips[start : start + self.evaluation_batch]
+            maps, frame_is_real = pad_maps([self.store[clip.id].maps for clip in some])
+            yield some, self.model.encode(maps.to(device), frame_is_real.to(device))
+
+    def _reference(self, clips: Sequence[Clip]) -> Tensor:
+        return references([self._concepts[clip.id] for clip in clips], len(self.words.concepts.words))

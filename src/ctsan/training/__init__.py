@@ -1,0 +1,1 @@
+"""The loop that trains any task, its settings and its checkpoints."""

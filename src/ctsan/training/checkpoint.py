@@ -1,0 +1,144 @@
+"""What is kept of a training: the best weights for use, and all that is needed to go on exactly.
+
+A checkpoint is one safetensors file, tensors and header together: it appears whole or not at all, so a kill
+can never leave two halves of different moments. No random state is in it, because the loop draws anew at
+every step, from the seed and the step's number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from ctsan.atomic import replacing
+from ctsan.config import check_resumable
+from ctsan.errors import RunError
+
+CHECKPOINT_FILE = "checkpoint.safetensors"
+WEIGHTS_FILE = "weights.safetensors"
+VERSION = 1
+
+_CHECKPOINT, _WEIGHTS = "ctsan-checkpoint", "ctsan-weights"
+
+
+@dataclass(slots=True)
+class State:
+    """Where a training stands, besides its weights."""
+
+    step: int = 0  # steps done; epoch and place in it follow
+    best_step: int = 0  # 0: no evaluation yet
+    best_score: float = 0.0
+    stale: int = 0  # evaluations since the best one
+    metrics_size: int = 0  # bytes of the metrics file
+
+
+def save_checkpoint(
+    file: Path,
+    state: State,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    *,
+    settings: Mapping[str, object],
+    num_examples: int,
+) -> None:
+    """Write all that `load_checkpoint` needs; the settings, sections as in JSON, are stored to compare."""
+    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    for index, moments in optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser/{index}/{name}": tensor for name, tensor in moments.items()}
+    header = {"settings": settings, "num_examples": num_examples, "state": asdict(state)}
+    _write(file, _CHECKPOINT, tensors, header)
+
+
+def load_checkpoint(
+    file: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    *,
+    settings: Mapping[str, object],
+    num_examples: int,
+) -> State:
+    """Put model and optimiser back as they were; they must be made as they were then.
+
+    Raises:
+        RunError: the file is damaged, foreign, of another version, or of another model or corpus.
+        UsageError: it was made with other settings.
+    """
+    tensors, header = _read(file, _CHECKPOINT)
+    check_resumable(file, header["settings"], settings)
+    if header["num_examples"] != num_examples:
+        what = (
+            f"it was made with {header['num_examples']:,} training examples, and there are {num_examples:,}"
+        )
+        raise RunError(f"{file}: {what}. Train on the same corpus, or name another folder for a new run.")
+    _fill(
+        file,
+        model,
+        {name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")},
+    )
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimiser/"):
+            _, index, key = name.split("/")
+            moments.setdefault(int(index), {})[key] = tensor
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
+    return State(**header["state"])
+
+
+def save_weights(file: Path, model: nn.Module, *, step: int, score: float) -> None:
+    """Write weights for use, with the step and the score they were chosen by."""
+    _write(file, _WEIGHTS, model.state_dict(), {"step": step, "score": score})
+
+
+def load_weights(file: Path, model: nn.Module) -> None:
+    """Give a model the weights of a run.
+
+    Raises:
+        RunError: the file is missing, damaged, foreign, of another version or of another model.
+    """
+    _fill(file, model, _read(file, _WEIGHTS)[0])
+
+
+def _write(file: Path, kind: str, tensors: Mapping[str, Tensor], header: Mapping[str, object]) -> None:
+    # Cloned, since tied weights share memory, which the format refuses. One metadata entry only: the library
+    # writes several in an order that changes from run to run.
+    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    text = json.dumps({"format": kind, "version": VERSION, **header})
+    with replacing(file) as temporary:
+        temporary.write_bytes(save(whole, metadata={"ctsan": text}))
+
+
+def _read(file: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    remedy = "Put it back from a copy, or name another folder for a new run."
+    try:
+        with safe_open(file, framework="pt") as opened:
+            header = json.loads((opened.metadata() or {}).get("ctsan", "{}"))
+            # Copied out of the file: it may be replaced while they are in use.
+            tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise RunError(f"{file}: there is no such file. Train first, or name another run.") from None
+    except (OSError, SafetensorError, ValueError) as error:
+        raise RunError(f"{file}: it is damaged ({error}). {remedy}") from None
+    if header.get("format") != kind:
+        found = header.get("format", "unknown")
+        raise RunError(f"{file}: its format is {found!r}, not {kind!r}. {remedy}")
+    if header["version"] != VERSION:
+        what = f"its version is {header['version']}, and this ctsan reads version {VERSION}"
+        raise RunError(f"{file}: {what}. Use the ctsan that made it, or train again in another folder.")
+    return tensors, header
+
+
+def _fill(file: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines()[1:]]
+        what = f"its weights do not fit the model: {' '.join(lines)}"
+        raise RunError(f"{file}: {what} Build the model with the settings of the run.") from None

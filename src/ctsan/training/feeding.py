@@ -1,0 +1,80 @@
+"""Which examples a step takes, and how they get to the device in time.
+
+Whatever is drawn at random follows from the seed and the number of the epoch or step, never from what was
+drawn before: a training can then begin at any step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields, is_dataclass, replace
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+Made = TypeVar("Made")
+
+_ORDER, _MIRRORS, _NOISE = range(3)  # what is drawn, as a part of its seed
+
+
+def examples_of(epoch: int, *, num_examples: int, seed: int) -> list[int]:
+    """All examples in the order of this epoch."""
+    order: list[int] = torch.randperm(num_examples, generator=_generator(seed, _ORDER, epoch)).tolist()
+    return order
+
+
+def mirrored_in(epoch: int, *, num_examples: int, seed: int) -> list[bool]:
+    """Whether each example, by its number, is mirrored in this epoch; about half are."""
+    flips: list[bool] = (torch.rand(num_examples, generator=_generator(seed, _MIRRORS, epoch)) < 0.5).tolist()
+    return flips
+
+
+def draw_noise_for(step: int, *, rank: int, seed: int) -> None:
+    """Make dropout, and whatever else a model draws, follow from the step and the process."""
+    torch.manual_seed(_seed(seed, _NOISE, step, rank))
+
+
+def read_ahead(
+    make: Callable[[T], Made], items: Iterable[T], *, depth: int = 2
+) -> Generator[Made, None, None]:
+    """`map`, with the next ones made in the background while one is in use."""
+    coming: deque[Future[Made]] = deque()
+    waiting = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as reader:
+        try:
+            coming.extend(reader.submit(make, item) for item in islice(waiting, depth))
+            while coming:
+                made = coming.popleft().result()
+                coming.extend(reader.submit(make, item) for item in islice(waiting, 1))
+                yield made
+        finally:
+            reader.shutdown(cancel_futures=True)
+
+
+def move(batch: Any, device: torch.device) -> Any:
+    """Tensors, and dataclasses and tuples that hold them, on a device; anything else as it is."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, tuple):
+        parts = [move(part, device) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
+    if is_dataclass(batch) and not isinstance(batch, type):
+        return replace(
+            batch, **{part.name: move(getattr(batch, part.name), device) for part in fields(batch)}
+        )
+    return batch
+
+
+def _seed(*numbers: int) -> int:
+    """One number from several, so that neighbours have nothing in common."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
+def _generator(*numbers: int) -> torch.Generator:
+    return torch.Generator().manual_seed(_seed(*numbers))

@@ -1,0 +1,248 @@
+"""The training loop: the same for every task, on one process or several, stopped and taken up at any step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+
+from ctsan.config import OptimiserSettings, Precision, TrainingSettings
+from ctsan.errors import RunError
+from ctsan.tasks.task import Task
+from ctsan.training.checkpoint import (
+    CHECKPOINT_FILE,
+    WEIGHTS_FILE,
+    State,
+    load_checkpoint,
+    save_checkpoint,
+    save_weights,
+)
+from ctsan.training.feeding import draw_noise_for, examples_of, mirrored_in, move, read_ahead
+from ctsan.training.metrics import METRICS_FILE, MetricsLog
+from ctsan.training.processes import Processes, joined_processes
+from ctsan.training.run_folder import training_alone
+from ctsan.training.schedule import learning_rate
+from ctsan.training.window import Window
+
+BatchT = TypeVar("BatchT")
+
+_SECONDS_BETWEEN_PROGRESS = 0.2  # a GPU waits while a loss is read
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a person sees while training."""
+
+    step: int
+    total_steps: int
+    losses: Mapping[str, float]  # smoothed
+    words_per_second: float
+    seconds_left: float  # if it does not stop early
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    steps: int
+    best_step: int
+    best_score: float  # of the task's primary metric
+    stopped_early: bool
+
+
+def train(
+    task: Task[BatchT],
+    folder: Path,
+    *,
+    optimiser: OptimiserSettings,
+    training: TrainingSettings,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Train a task's model in a run folder, from its checkpoint if there is one.
+
+    The best weights are in the folder, to be had with `load_weights`; the model is left with the last ones.
+    Under `torchrun` every process calls this, on the same folder; the first writes and reports.
+
+    Raises:
+        RunError: there is nothing to learn from, what is in the folder cannot be gone on with, another
+            process trains there, or the loss is no longer a number.
+        UsageError: the checkpoint was made with other settings.
+    """
+    if task.num_examples == 0:
+        raise RunError(f"{folder}: no training examples. Check the corpus' training split and its features.")
+    with joined_processes() as processes, training_alone(folder) if processes.is_first else nullcontext():
+        session = _Session(task, folder, optimiser, training, processes)
+        with closing(session):
+            session.run(on_progress)
+        state = session.state
+        return Result(state.step, state.best_step, state.best_score, state.step < session.total_steps)
+
+
+class _Session(Generic[BatchT]):
+    """One call of `train`: what stays the same in it, and where it stands."""
+
+    def __init__(
+        self,
+        task: Task[BatchT],
+        folder: Path,
+        optimiser: OptimiserSettings,
+        training: TrainingSettings,
+        processes: Processes,
+    ) -> None:
+        self.task, self.folder, self.processes = task, folder, processes
+        self.optimiser, self.training = optimiser, training
+        self.steps_per_epoch = math.ceil(task.num_examples / training.batch_size)
+        self.total_steps = self.steps_per_epoch * training.epochs
+        task.model.to(processes.device)
+        self.parameters = [weights for weights in task.model.parameters() if weights.requires_grad]
+        # Adam. Where weights are to decay, they do so apart from its moments.
+        self.adam = torch.optim.AdamW(self.parameters, weight_decay=optimiser.weight_decay)
+        self.origin: dict[str, Any] = {
+            "settings": {"optimiser": asdict(optimiser), "training": asdict(training)},
+            "num_examples": task.num_examples,
+        }
+        self.state = State()
+        if (file := folder / CHECKPOINT_FILE).exists():
+            self.state = load_checkpoint(file, task.model, self.adam, **self.origin)
+        self.losses: nn.Module = _Losses(task)
+        if processes.count > 1:
+            self.losses = DistributedDataParallel(self.losses)
+        self.window = Window()
+        self.log: MetricsLog | None = None  # the first process' only
+        if processes.is_first:
+            self.log = MetricsLog(folder / METRICS_FILE, size=self.state.metrics_size, step=self.state.step)
+
+    def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
+
+    def run(self, on_progress: Callable[[Progress], None] | None) -> None:
+        state, training, first_step = self.state, self.training, self.state.step
+        began = shown = time.monotonic()
+        with closing(read_ahead(self._batch, range(first_step, self.total_steps))) as batches:
+            while state.step < self.total_steps and state.stale < training.patience:
+                batch, share = next(batches)
+                self._learn(batch, share)
+                state.step += 1
+                epoch, place = divmod(state.step, self.steps_per_epoch)
+                is_last = state.step == self.total_steps
+                evaluate = is_last or (place == 0 and epoch % training.evaluate_every == 0)
+                keep = evaluate or state.step % training.checkpoint_every == 0
+                now = time.monotonic()
+                if on_progress and self.log and (is_last or now - shown >= _SECONDS_BETWEEN_PROGRESS):
+                    losses, pace = self.window.recent()
+                    left = (now - began) / (state.step - first_step) * (self.total_steps - state.step)
+                    pace *= self.processes.count
+                    on_progress(Progress(state.step, self.total_steps, losses, pace, left))
+                    shown = now
+                # A checkpoint begins a new row, so that no half-summed losses have to be in it.
+                if keep or state.step % training.report_every == 0:
+                    self._report()
+                if evaluate:
+                    self._evaluate()
+                if keep:
+                    self._keep()
+                    self.window.restart_clock()
+
+    def _batch(self, step: int) -> tuple[BatchT, float]:
+        """This process' part of a step's batch, and its share of the whole."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        drawn_from = {"num_examples": self.task.num_examples, "seed": self.training.seed}
+        size = self.training.batch_size
+        whole = examples_of(epoch, **drawn_from)[place * size : (place + 1) * size]
+        examples, share = self.processes.shard(whole)
+        mirrored = [False] * len(examples)
+        if self.training.mirror:
+            flips = mirrored_in(epoch, **drawn_from)
+            mirrored = [flips[example] for example in examples]
+        return self.task.batch(examples, mirrored=mirrored), share
+
+    def _learn(self, batch: BatchT, share: float) -> None:
+        processes, step = self.processes, self.state.step
+        self.task.model.train()
+        draw_noise_for(step, rank=processes.rank, seed=self.training.seed)
+        for group in self.adam.param_groups:
+            group["lr"] = learning_rate(self.optimiser, step, self.total_steps)
+        with _autocast(processes.device, self.training.precision):
+            losses: dict[str, Tensor] = self.losses(move(batch, processes.device))
+        # Gradients are averaged over the processes: times their number, each counts by its share.
+        loss = torch.stack(list(losses.values())).sum() * (share * processes.count)
+        self.adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        clip_grad_norm_(self.parameters, self.optimiser.clip_norm)
+        self.adam.step()
+        self.window.add(losses, share=share, words=self.task.num_words(batch) if share else 0)
+
+    def _report(self) -> None:
+        """Write the mean losses since the last row."""
+        losses, pace = self.window.take(self.processes)
+        if not all(map(math.isfinite, losses.values())):
+            what = f"the loss is no longer a number at step {self.state.step:,}"
+            raise RunError(
+                f"{self.folder}: {what}. Train in another folder with a lower optimiser.learning_rate."
+            )
+        if self.log:
+            self.log.write(
+                {
+                    **self._place(),
+                    "losses": losses,
+                    "total": sum(losses.values()),
+                    "learning_rate": self.adam.param_groups[0]["lr"],
+                    "words_per_second": round(pace, 1),
+                }
+            )
+
+    def _evaluate(self) -> None:
+        """The first process evaluates; all learn how it went, for all have to stop at the same step."""
+        state, score = self.state, 0.0
+        if self.log:
+            began = time.monotonic()
+            self.task.model.eval()
+            with torch.no_grad():
+                metrics = self.task.evaluate()
+            self.log.write(
+                {**self._place(), "metrics": metrics, "seconds": round(time.monotonic() - began, 2)}
+            )
+            score = metrics[self.task.primary_metric]
+        score = self.processes.from_first(-math.inf if math.isnan(score) else score)
+        if state.best_step and score <= state.best_score:
+            state.stale += 1
+            return
+        state.best_step, state.best_score, state.stale = state.step, score, 0
+        if self.log:
+            save_weights(self.folder / WEIGHTS_FILE, self.task.model, step=state.step, score=score)
+
+    def _keep(self) -> None:
+        if self.log:
+            self.state.metrics_size = self.log.size()
+            save_checkpoint(
+                self.folder / CHECKPOINT_FILE, self.state, self.task.model, self.adam, **self.origin
+            )
+
+    def _place(self) -> dict[str, int]:
+        return {"step": self.state.step, "epoch": math.ceil(self.state.step / self.steps_per_epoch)}
+
+
+class _Losses(nn.Module):
+    """A task's losses as a module: its gradients are what several processes share."""
+
+    def __init__(self, task: Task[Any]) -> None:
+        super().__init__()
+        self.task, self.model = task, task.model
+
+    def forward(self, batch: object) -> dict[str, Tensor]:
+        return self.task.losses(batch)
+
+
+def _autocast(device: torch.device, precision: Precision) -> torch.autocast | nullcontext[None]:
+    helps = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if precision == "bfloat16" or (precision == "auto" and helps):
+        return torch.autocast(device.type, torch.bfloat16)
+    return nullcontext()

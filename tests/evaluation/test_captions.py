@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ctsan.evaluation.captions import caption_scores
+from ctsan.evaluation.concepts import precision_at_k
+
+
+def test_a_perfect_caption_beats_a_poor_one_and_case_does_not_count() -> None:
+    truth = {"a": ["A man sings on stage.", "a man is singing"], "b": ["a dog runs on grass", "the dog runs"]}
+    perfect = caption_scores(truth, {"a": "a man sings on stage", "b": "a dog runs on grass"})
+    poor = caption_scores(truth, {"a": "a cat", "b": "a cat"})
+    assert perfect["BLEU-4"] == pytest.approx(1)
+    assert perfect["CIDEr"] > poor["CIDEr"] == pytest.approx(0, abs=0.2)
+    assert (perfect["different"], poor["different"]) == (1, 0.5)
+
+
+def test_precision_counts_the_surest_words_only() -> None:
+    scores = torch.tensor([[3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0]])
+    reference = torch.tensor([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]])
+    assert precision_at_k(scores, reference, 2) == pytest.approx((1 + 0) / 4)
+    assert precision_at_k(scores, reference, 3) == pytest.approx((2 + 1) / 6)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ctsan.config import PROFILES, Settings, check_resumable, load_settings, settings_from_json
+from ctsan.errors import UsageError
+
+
+def message_of(*overrides: str, profile: str = "paper") -> str:
+    with pytest.raises(UsageError) as caught:
+        load_settings(profile, overrides)
+    return str(caught.value)
+
+
+def test_the_paper_profile_has_the_papers_values() -> None:
+    paper = load_settings("paper")
+    assert (paper.model.hidden_dim, paper.model.embedding_dim, paper.model.num_layers) == (500, 300, 2)
+    assert (paper.detector.num_concepts, paper.detector.num_candidates) == (10, 2000)
+    assert (paper.model.dropout, paper.optimiser.learning_rate) == (0.2, 1e-4)
+    assert (paper.attention.input, paper.attention.output, paper.detector.weighted) == (True, True, False)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_settings_survive_json(profile: str) -> None:
+    settings = load_settings(profile, ["training.seed=7", "detector.weighted=true"])
+    assert settings_from_json(json.loads(json.dumps(settings.to_json()))) == settings
+
+
+def test_overrides_have_the_kind_of_their_setting_and_the_last_counts() -> None:
+    settings = load_settings(
+        "laptop",
+        [
+            "detector.num_concepts=20",
+            "optimiser.learning_rate=.5",
+            "optimiser.learning_rate = 1",
+            "attention.input=False",
+            "optimiser.schedule=halve",
+        ],
+    )
+    assert settings.detector.num_concepts == 20
+    assert isinstance(settings.optimiser.learning_rate, float)
+    assert settings.optimiser.learning_rate == 1
+    assert settings.attention.input is False
+    assert settings.optimiser.schedule == "halve"
+    assert settings.model == PROFILES["laptop"].model
+
+
+def test_unknown_names_are_refused_with_a_suggestion() -> None:
+    expected = "Unknown setting 'num_concept' in [detector]. Did you mean 'num_concepts'?"
+    assert message_of("detector.num_concept=5") == expected
+    assert message_of("detektor.weighted=true") == "Unknown section [detektor]. Did you mean 'detector'?"
+    assert message_of(profile="papers") == "Unknown profile 'papers'. Did you mean 'paper'?"
+    assert message_of(profile="x") == "Unknown profile 'x'. There are paper and laptop."
+    assert message_of("attention.xyz=1") == "Unknown setting 'xyz' in [attention]. It has input, output."
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("detector.num_concepts=ten", "cannot be 'ten'. It must be a whole number of at least 1."),
+        ("detector.num_concepts=1.5", "cannot be '1.5'. It must be a whole number of at least 1."),
+        ("detector.num_concepts=0", "cannot be 0. It must be a whole number of at least 1."),
+        ("training.seed=-1", "cannot be -1. It must be a whole number of at least 0."),
+        ("model.dropout=1", "cannot be 1.0. It must be a number from 0 to below 1."),
+        ("optimiser.learning_rate=0", "cannot be 0.0. It must be a number above 0."),
+        ("optimiser.learning_rate=nan", "cannot be nan. It must be a number above 0."),
+        ("loss.attention_weight=inf", "cannot be inf. It must be a number of at least 0."),
+        ("attention.input=yes", "cannot be 'yes'. It must be true or false."),
+        ("optimiser.schedule=linear", "cannot be 'linear'. It must be one of constant, cosine, halve."),
+    ],
+)
+def test_values_out_of_kind_or_range_are_refused(override: str, expected: str) -> None:
+    assert message_of(override) == f"Setting {override.partition('=')[0]} {expected}"
+
+
+@pytest.mark.parametrize("override", ["detector", "detector.weighted", "=3", "beam=3"])
+def test_what_sets_nothing_is_refused(override: str) -> None:
+    assert message_of(override).startswith(f"{override!r} sets nothing. Write section.setting=value")
+
+
+def test_all_problems_come_at_once() -> None:
+    assert len(message_of("beam", "model.x=1", "x.y=1", "model.dropout=2").splitlines()) == 4
+
+
+def test_more_concepts_than_candidates_are_refused() -> None:
+    expected = "Setting detector.num_concepts must be at most detector.num_candidates, 5."
+    assert message_of("detector.num_candidates=5") == expected
+
+
+def test_json_with_unknown_or_wrong_settings_is_refused() -> None:
+    stored = Settings().to_json()
+    stored["detector"] |= {"num_trace": 3, "weighted": 1}
+    with pytest.raises(UsageError) as caught:
+        settings_from_json(stored)
+    assert "Setting detector.weighted cannot be 1. It must be true or false." in str(caught.value)
+    assert "Unknown setting 'num_trace' in [detector]." in str(caught.value)
+    wrong: tuple[object, ...] = ([], {"model": 3}, None)
+    for nonsense in wrong:
+        with pytest.raises(UsageError, match="an object of sections"):
+            settings_from_json(nonsense)
+
+
+def test_a_run_goes_on_with_the_same_settings_or_for_longer() -> None:
+    file, stored = Path("settings.json"), Settings().to_json()
+    check_resumable(file, stored, load_settings("paper", ["training.epochs=60"]).to_json())
+    check_resumable(file, stored, load_settings("paper", ["training.patience=6"]).to_json())
+    other = load_settings("paper", ["training.epochs=6", "model.dropout=0"]).to_json()
+    with pytest.raises(UsageError) as caught:
+        check_resumable(file, stored, other)
+    expected = "model.dropout is 0.2 there and 0.0 now; training.epochs is 50 there and 6 now."
+    assert expected in str(caught.value)
+
+
+def test_settings_need_no_torch() -> None:
+    script = "import sys, ctsan.config; print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert answer.stdout == "False\n"
