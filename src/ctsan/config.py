@@ -30,6 +30,7 @@ def _one_of(*words: str) -> _Kind:
 Switch = Annotated[bool, _Kind(bool, "true or false", lambda value: value in (True, False))]
 Whole = Annotated[int, _Kind(int, "a whole number of at least 0", lambda value: value >= 0)]
 Count = Annotated[int, _Kind(int, "a whole number of at least 1", lambda value: value >= 1)]
+Odd = Annotated[int, _Kind(int, "an odd whole number", lambda value: value > 0 and value % 2 == 1)]
 Weight = Annotated[float, _Kind(float, "a number of at least 0", lambda value: value >= 0)]
 Positive = Annotated[float, _Kind(float, "a number above 0", lambda value: value > 0)]
 Share = Annotated[float, _Kind(float, "a number from 0 to below 1", lambda value: 0 <= value < 1)]
@@ -43,6 +44,8 @@ class ModelSettings:
     embedding_dim: Count = 300
     num_layers: Count = 2
     dropout: Share = 0.2
+    region_kernel: Odd = 3  # of the convolution that reduces maps to regions
+    max_frames: Count = 40  # clips with more stored frames are thinned evenly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +119,7 @@ _SECTIONS: dict[str, type] = get_type_hints(Settings)
 PROFILES: Mapping[str, Settings] = {
     "paper": Settings(),
     "laptop": Settings(
-        model=ModelSettings(hidden_dim=256),
+        model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=20),
         detector=DetectorSettings(attention_dim=32),
         optimiser=OptimiserSettings(learning_rate=1e-3, schedule="cosine", warmup_steps=20),
         training=TrainingSettings(batch_size=16, epochs=20, report_every=10, checkpoint_every=50),

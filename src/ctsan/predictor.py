@@ -10,7 +10,7 @@ import torch
 
 from ctsan.atomic import write_json
 from ctsan.config import Settings
-from ctsan.data.batches import pad_maps
+from ctsan.data.batches import pad_maps, thin
 from ctsan.errors import RunError, UsageError
 from ctsan.model.description_model import ClipEncoding, DescriptionModel
 from ctsan.tasks.building import build_description_model
@@ -114,7 +114,7 @@ class Predictor:
     def _encode(self, clip: Path) -> ClipEncoding:
         backbone, run = self._loaded_engine()
         maps = run(sample_frames(clip, size=backbone.image_size).pixels)
-        return self.model.encode(*pad_maps([maps]))
+        return self.model.encode(*pad_maps([thin(maps, self.settings.model.max_frames)]))
 
     def _loaded_engine(self) -> tuple[Backbone, Engine]:
         if self._engine is None:

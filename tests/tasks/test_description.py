@@ -91,6 +91,7 @@ def make_task(words: Words, clips: Sequence[Clip], store: FeatureStore, *overrid
         words=words,
         attention_weight=settings.loss.attention_weight,
         concept_weight=settings.loss.concept_weight,
+        max_frames=settings.model.max_frames,
         beam=3,
         max_words=6,
         length_penalty=1.0,

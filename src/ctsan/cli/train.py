@@ -76,6 +76,7 @@ def describe(
         words=words,
         attention_weight=settings.loss.attention_weight,
         concept_weight=settings.loss.concept_weight,
+        max_frames=settings.model.max_frames,
         beam=settings.decoding.beam,
         max_words=settings.decoding.max_words,
         length_penalty=settings.decoding.length_penalty,

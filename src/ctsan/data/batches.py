@@ -24,6 +24,13 @@ class CaptionBatch(NamedTuple):
     clip_of_caption: Tensor  # (M,), places in the batch
 
 
+def thin(maps: Maps, max_frames: int) -> Maps:
+    """At most so many frames, evenly over the clip."""
+    if len(maps) <= max_frames:
+        return maps
+    return maps[np.arange(max_frames) * len(maps) // max_frames]
+
+
 def pad_maps(clips: Sequence[Maps]) -> tuple[Tensor, Tensor]:
     """Maps (frames, h, w, C) of several clips as one (B, N, h, w, C), and which frames are real (B, N)."""
     longest = max(len(maps) for maps in clips)

@@ -34,11 +34,11 @@ class Detection(NamedTuple):
 
 
 class RegionReducer(nn.Module):
-    """Pooled maps of a backbone to regions of D numbers, by a 3x3 convolution (section 2.1)."""
+    """Pooled maps of a backbone to regions of D numbers, by a convolution (section 2.1; there 3x3)."""
 
-    def __init__(self, *, channels: int, hidden_dim: int) -> None:
+    def __init__(self, *, channels: int, hidden_dim: int, kernel: int = 3) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(channels, hidden_dim, 3, padding=1, bias=False)
+        self.conv = nn.Conv2d(channels, hidden_dim, kernel, padding=kernel // 2, bias=False)
         nn.init.xavier_uniform_(self.conv.weight)
 
     def forward(self, maps: Tensor) -> Tensor:

@@ -59,13 +59,14 @@ class DescriptionModel(nn.Module):
         weighted: bool = False,
         input_attention: bool = True,
         output_attention: bool = True,
+        region_kernel: int = 3,
         num_layers: int = 2,
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
         self.num_concepts = num_concepts
         self.weighted = weighted
-        self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim)
+        self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
         self.encode_video = VideoEncoder(hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout)
         self.embedding = nn.Embedding(len(embedding), embedding.shape[1])

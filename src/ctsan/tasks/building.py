@@ -38,6 +38,7 @@ def build_description_model(
             weighted=detector.weighted,
             input_attention=settings.attention.input,
             output_attention=settings.attention.output,
+            region_kernel=model.region_kernel,
             num_layers=model.num_layers,
             dropout=model.dropout,
         )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ctsan.data.batches import CaptionBatch, encode_captions, pad_maps, pad_words, references
+from ctsan.data.batches import CaptionBatch, encode_captions, pad_maps, pad_words, references, thin
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores
 from ctsan.evaluation.concepts import precision_at_k
@@ -18,7 +18,7 @@ from ctsan.model.search import Sentence
 from ctsan.model.semantic_attention import attention_regulariser
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
 from ctsan.text.words import Words
-from ctsan.video.store import FeatureStore
+from ctsan.video.store import ClipFeatures, FeatureStore, Maps
 
 NEVER_SAID = (PAD, UNK, BLANK)
 
@@ -38,6 +38,7 @@ class DescriptionTask:
         words: Words,
         attention_weight: float,
         concept_weight: float,
+        max_frames: int,
         beam: int,
         max_words: int,
         length_penalty: float,
@@ -48,6 +49,7 @@ class DescriptionTask:
         self.words = words
         self.attention_weight = attention_weight
         self.concept_weight = concept_weight
+        self.max_frames = max_frames
         self.beam, self.max_words, self.length_penalty = beam, max_words, length_penalty
         self.evaluation_batch = evaluation_batch
         self.train = [clip for clip in train if clip.id in store and clip.captions]
@@ -67,10 +69,7 @@ class DescriptionTask:
         clips = [self.train[example] for example in examples]
         features = [self.store[clip.id] for clip in clips]
         maps, frame_is_real = pad_maps(
-            [
-                feature.mirrored if mirror and feature.mirrored is not None else feature.maps
-                for feature, mirror in zip(features, mirrored, strict=True)
-            ]
+            [self._maps(feature, mirrored=mirror) for feature, mirror in zip(features, mirrored, strict=True)]
         )
         captions = [self._captions[clip.id] for clip in clips]
         counts = torch.tensor([len(sentences) for sentences in captions])
@@ -147,8 +146,13 @@ class DescriptionTask:
         device = self.model.candidate_words.device
         for start in range(0, len(clips), self.evaluation_batch):
             some = clips[start : start + self.evaluation_batch]
-            maps, frame_is_real = pad_maps([self.store[clip.id].maps for clip in some])
+            maps, frame_is_real = pad_maps([self._maps(self.store[clip.id]) for clip in some])
             yield some, self.model.encode(maps.to(device), frame_is_real.to(device))
+
+    def _maps(self, features: ClipFeatures, *, mirrored: bool = False) -> Maps:
+        """Mirrored ones where they are wanted and stored."""
+        chosen = features.mirrored if mirrored and features.mirrored is not None else features.maps
+        return thin(chosen, self.max_frames)
 
     def _reference(self, clips: Sequence[Clip]) -> Tensor:
         return references([self._concepts[clip.id] for clip in clips], len(self.words.concepts.words))
