@@ -1,8 +1,7 @@
 """The concept word detector inside a model that has nothing to do with the paper.
 
-The model guesses which of a few categories a clip belongs to, from the clip's average colours and texture (its
-mean map) and from the concept words. All that the detector asks of it: give it regions, read its words, and
-add its loss to your own.
+The model guesses which of a few categories a clip belongs to, from the clip's mean map and from the concept
+words. All that the detector asks of it: give it regions, read its words, and add its loss to your own.
 
     python examples/foreign_model.py
 """
