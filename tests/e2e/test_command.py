@@ -108,6 +108,18 @@ def test_features_killed_and_run_again_are_the_same_bytes(shapes: Path, tmp_path
     assert contents(tmp_path / "f") == contents(tmp_path / "whole")
 
 
+def test_an_interrupted_command_says_that_it_can_go_on(shapes: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ctsan", "features", str(shapes), "--out", str(tmp_path / "f")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list(tmp_path.glob("f/clips/*/*.safetensors")):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert "Stopped. What is done is kept: the same command goes on from there." in said
+    assert "Traceback" not in said
+
+
 def test_a_folder_of_anything_gives_features_of_what_can_be_read(tmp_path: Path) -> None:
     clips = tmp_path / "clips"
     clips.mkdir()

@@ -68,7 +68,14 @@ def main() -> None:
     logging.basicConfig(format="%(message)s")  # on stderr
     logging.getLogger("ctsan").setLevel(logging.INFO)
     try:
-        group.main(prog_name="ctsan", standalone_mode=True)
+        code = group.main(prog_name="ctsan", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:  # Ctrl-C
+        click.echo("Stopped. What is done is kept: the same command goes on from there.", err=True)
+        sys.exit(130)
     except CtsanError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)
