@@ -122,7 +122,9 @@ PROFILES: Mapping[str, Settings] = {
         model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=20),
         detector=DetectorSettings(attention_dim=32),
         optimiser=OptimiserSettings(learning_rate=1e-3, schedule="cosine", warmup_steps=20),
-        training=TrainingSettings(batch_size=16, epochs=20, report_every=10, checkpoint_every=50),
+        training=TrainingSettings(
+            batch_size=4, epochs=20, patience=8, mirror=False, report_every=10, checkpoint_every=50
+        ),
     ),
 }
 

@@ -59,7 +59,7 @@ def test_a_run_answers_about_video_files(shapes: Path, run: Path) -> None:
         assert not {"<unk>", "<pad>", "<bos>", "<blank>"} & set(answer["caption"].split())
     assert bad == {
         "clip": str(clips[1]),
-        "error": f"{clips[1]}: there is no such file. Check the path, or remove the clip from the corpus.",
+        "error": f"{clips[1]}: there is no such file. Check the path.",
     }
     concepts = json.loads(ctsan("concepts", clips[0], "--model", run, "--json").stdout)
     assert concepts == {"clip": str(clips[0]), "concepts": first["concepts"]}
@@ -79,5 +79,16 @@ def test_what_cannot_be_trained_or_asked_says_so(shapes: Path, run: Path, tmp_pa
     assert "Unknown setting 'num_concept' in [detector]. Did you mean 'num_concepts'?" in wrong
     other = ctsan(*options, "--out", run, *SMALL, "--set", "model.hidden_dim=12", exit_code=2).stderr
     assert "hidden_dim" in other
+    (tmp_path / "all.jsonl").write_text(
+        "".join(
+            json.dumps(
+                {"clip": str(shapes / f"corpus/clips/000{n}.mp4"), "captions": ["a b"], "split": "train"}
+            )
+            + "\n"
+            for n in range(3)
+        )
+    )
+    options = ("train", "describe", "--corpus", tmp_path / "all.jsonl", "--out", tmp_path / "r")
+    assert "no clip of the split 'val' has captions" in ctsan(*options, exit_code=2).stderr
     none = ctsan("describe", shapes / "corpus/clips/0000.mp4", "--model", tmp_path, exit_code=2).stderr
     assert "no run is there" in none

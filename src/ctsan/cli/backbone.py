@@ -14,7 +14,7 @@ def command() -> None:
     """List the networks that make features, and convert their weights."""
 
 
-@command.command("list")
+@command.command("list", short_help="Networks, sizes of their maps, origin of their weights.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_backbones(as_json: bool) -> None:
     """List the backbones, the size of their maps, and where their weights come from."""
@@ -55,7 +55,7 @@ def list_backbones(as_json: bool) -> None:
     )
 
 
-@command.command("convert")
+@command.command("convert", short_help="Keras' ResNet-50 to weights for resnet50.")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 def convert(source: Path, out: Path) -> None:

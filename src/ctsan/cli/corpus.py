@@ -22,7 +22,7 @@ def command() -> None:
     """Check, make and split corpora, and build their test items."""
 
 
-@command.command("check")
+@command.command("check", short_help="Say what a corpus holds, and all that is wrong with it.")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
     "--items", type=click.Path(path_type=Path), multiple=True, help="Check this file of test items too."
@@ -57,13 +57,15 @@ def check(path: Path, items: tuple[Path, ...], no_video: bool, as_json: bool) ->
     if as_json:
         print_json(summary)
     else:
-        _print_summary(corpus, hours, summary)
+        if corpus.clips:
+            _print_summary(corpus, hours, summary)
         for note in corpus.notes:
             click.echo(note)
-    for problem in found:
-        warn(str(problem))
+        for problem in found:
+            warn(str(problem))
+        if found:
+            warn(f"{count(len(found), 'problem')}. Nothing is learnt from the corpus before they are mended.")
     if found:
-        warn(f"{count(len(found), 'problem')}.")
         raise SystemExit(2)
 
 
@@ -82,7 +84,7 @@ def _print_summary(corpus: Corpus, hours: float | None, summary: dict[str, objec
     print_table(rows)
 
 
-@command.command("make")
+@command.command("make", short_help="Render a corpus of moving shapes.")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--clips", type=click.IntRange(min=1), default=200, show_default=True, help="How many.")
 @click.option("--seed", default=0, show_default=True, help="Another seed, another corpus.")
@@ -102,7 +104,7 @@ def make(out: Path, clips: int, seed: int) -> None:
     click.echo(f"{count(clips, 'clip')} in {out}. Look at them, or go on with: ctsan corpus check {out}")
 
 
-@command.command("items")
+@command.command("items", short_help="Build test items for three tasks.")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--split", type=click.Choice(SPLITS), default="test", show_default=True)
 @click.option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 def command(
     clips: tuple[Path, ...], model: Path, weights: Path | None, beam: int, n_best: int, as_json: bool
 ) -> None:
-    """Say what happens in each of CLIPS, video files or pictures.
+    """Say what happens in each of CLIPS: video files, pictures, or folders of them.
 
     A clip that cannot be read gets its error in place of an answer, and the exit code is then 1.
     """
@@ -78,7 +78,7 @@ def _ask(
 
     predictor = Predictor.load(model, weights=weights)
     failed = 0
-    for clip in clips:
+    for clip in _files(clips):
         try:
             line = answer(predictor, clip)
         except VideoError as error:
@@ -90,6 +90,17 @@ def _ask(
             print_json(line)
     if failed:
         raise SystemExit(1)
+
+
+def _files(paths: tuple[Path, ...]) -> Iterator[Path]:
+    """Files as they are; of a folder, all its clips."""
+    from ctsan.data.reading import read_corpus
+
+    for path in paths:
+        if path.is_dir():
+            yield from (clip.path for clip in read_corpus(path))
+        else:
+            yield path
 
 
 def _listed(found: tuple[Concept, ...]) -> list[dict[str, object]]:

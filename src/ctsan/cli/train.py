@@ -41,7 +41,9 @@ def describe(
       ctsan train describe --corpus LSMDC16/ --out runs/paper --profile paper --features features/
     """
     from ctsan.config import load_settings
+    from ctsan.data.corpus import Split
     from ctsan.data.reading import read_corpus
+    from ctsan.errors import UsageError
     from ctsan.predictor import WORDS_FOLDER, write_recipe
     from ctsan.tasks.building import build_description_model
     from ctsan.tasks.description import DescriptionTask
@@ -54,7 +56,20 @@ def describe(
 
     settings = load_settings(profile, overrides)
     clips = read_corpus(corpus)
+    purposes: dict[Split, str] = {"train": "learn from", "val": "choose the best weights by"}
+    for split, purpose in purposes.items():
+        if not any(clip.captions for clip in clips.split(split)):
+            raise UsageError(
+                f"{corpus}: no clip of the split '{split}' has captions, and some are needed to {purpose}. "
+                "'ctsan corpus check' shows the splits; without any, three sources or more are split for you."
+            )
     store = FeatureStore(features) if features else _made_features(corpus, mirrored=settings.training.mirror)
+    for split in purposes:
+        if not any(clip.id in store for clip in clips.split(split)):
+            raise UsageError(
+                f"{store.folder}: holds features of no clip of the split '{split}'. "
+                f"Make them: ctsan features {corpus} --out FOLDER"
+            )
     create_run(out, task="describe", profile=profile, settings=settings)
     write_recipe(out, store.manifest.recipe)
     if not (out / WORDS_FOLDER / "embedding.safetensors").exists():
@@ -101,6 +116,8 @@ def describe(
             }
         )
         return
+    if result.stopped_early:
+        click.echo(f"Stopped early: {settings.training.patience} evaluations in a row were no better.")
     click.echo(
         f"{count(result.steps, 'step')}; the best weights are those of step {result.best_step:,} "
         f"({task.primary_metric} {result.best_score:.3f} on validation).\n"

@@ -224,9 +224,7 @@ def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     try:
         status = path.stat()
     except FileNotFoundError:
-        raise VideoError(
-            path, "there is no such file", "Check the path, or remove the clip from the corpus."
-        ) from None
+        raise VideoError(path, "there is no such file", "Check the path.") from None
     except (OSError, ValueError) as error:  # no permission, a name too long, a loop of links
         raise _no_access(path, error) from error
     if stat.S_ISDIR(status.st_mode):

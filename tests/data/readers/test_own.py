@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ctsan.data.reading import missing_clips, read_corpus
@@ -138,3 +140,10 @@ def test_a_single_clip_is_a_corpus_of_one(write):
 def test_one_caption_may_be_given_as_in_the_table(write):
     root = write({"clips.jsonl": [{"clip": "a.mp4", "caption": "a dog runs"}]})
     assert read_corpus(root).clips[0].captions == ("a dog runs",)
+
+
+def test_clips_that_the_caption_file_does_not_name_are_noted(write):
+    root = write({"clips.jsonl": [{"clip": "a.mp4"}], "a.mp4": "", "sub/b.mp4": "", "notes.txt": ""})
+    assert read_corpus(root).notes == (
+        f"1 clip in the folder is not in the caption file, the first is {Path('sub/b.mp4')}.",
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path, PurePath
 
-from ctsan.data.corpus import Clip, Corpus
-from ctsan.data.readers.files import lines_of
+from ctsan.data.corpus import CLIP_SUFFIXES, Clip, Corpus
+from ctsan.data.readers.files import files_below, lines_of
 from ctsan.data.readers.own_csv import csv_rows
 from ctsan.data.splits import parse_split, unknown_split
 from ctsan.errors import Problem
@@ -56,7 +56,21 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
             problems.append(Problem(file, line, what, "Gather its captions in one line, or rename one clip."))
     if is_empty and len(problems) == before:
         problems.append(Problem(file, None, "the file declares no clip", f"Write lines such as {_EXAMPLE}."))
-    return Corpus(name=root.resolve().name, root=root, format="own", clips=tuple(clips))
+    notes = _unnamed(path, declared, problems) if path.is_dir() else ()
+    return Corpus(name=root.resolve().name, root=root, format="own", clips=tuple(clips), notes=notes)
+
+
+def _unnamed(folder: Path, declared: Collection[Path], problems: list[Problem]) -> tuple[str, ...]:
+    """A note of clips that lie in the folder and that the caption file does not name."""
+    others = [
+        path
+        for path in files_below(folder, problems)
+        if path.suffix.lower() in CLIP_SUFFIXES and path not in declared
+    ]
+    if not others:
+        return ()
+    number = "1 clip in the folder is" if len(others) == 1 else f"{len(others)} clips in the folder are"
+    return (f"{number} not in the caption file, the first is {others[0].relative_to(folder)}.",)
 
 
 def _json_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, object]]]:
