@@ -10,6 +10,7 @@ import click
 from ctsan.cli.output import count, print_json, progress_bar, warn
 
 if TYPE_CHECKING:
+    from ctsan.data.corpus import Corpus
     from ctsan.video.store import FeatureStore
 
 
@@ -63,7 +64,11 @@ def describe(
                 f"{corpus}: no clip of the split '{split}' has captions, and some are needed to {purpose}. "
                 "'ctsan corpus check' shows the splits; without any, three sources or more are split for you."
             )
-    store = FeatureStore(features) if features else _made_features(corpus, mirrored=settings.training.mirror)
+    store = (
+        FeatureStore(features)
+        if features
+        else _made_features(corpus, clips, mirrored=settings.training.mirror)
+    )
     for split in purposes:
         if not any(clip.id in store for clip in clips.split(split)):
             raise UsageError(
@@ -125,15 +130,13 @@ def describe(
     )
 
 
-def _made_features(corpus: Path, *, mirrored: bool) -> FeatureStore:
+def _made_features(corpus: Path, clips: Corpus, *, mirrored: bool) -> FeatureStore:
     """The features of a corpus in the cache; made, or brought up to date, if need be."""
-    from ctsan.data.reading import read_corpus
     from ctsan.folders import default_folder
     from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
     from ctsan.video.extraction import extract_features
     from ctsan.video.store import FeatureStore
 
-    clips = read_corpus(corpus)
     name = f"{DEFAULT_BACKBONE}-mirrored" if mirrored else DEFAULT_BACKBONE
     folder = default_folder("features", corpus) / name
     with progress_bar(len(clips), what="features") as bar:
