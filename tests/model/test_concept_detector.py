@@ -166,3 +166,11 @@ def test_regions_are_reduced_cell_by_cell() -> None:
     assert regions.shape == (B, N, D, H, W)
     alone = reduce.conv(maps[1, 2].permute(2, 0, 1)[None])[0]
     torch.testing.assert_close(regions[1, 2], alone)
+
+
+def test_the_traces_shares_of_a_score_add_up_to_it(detector: ConceptDetector, regions: Tensor) -> None:
+    found = detector.eval()(regions, torch.ones(regions.shape[:2], dtype=torch.bool))
+    concepts, _ = found.top(3)
+    shares = detector.shares(found.states, concepts)  # (B, K, L)
+    scores = shares.sum(dim=2) + detector.name.bias[concepts]
+    torch.testing.assert_close(scores, found.scores.gather(1, concepts))

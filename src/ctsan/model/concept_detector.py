@@ -21,6 +21,7 @@ class Detection(NamedTuple):
 
     scores: Tensor  # (B, V), of all candidates before the sigmoid
     attention: Tensor  # (B, N, L, h, w): where each trace looked; adds up to one over the grid
+    states: Tensor  # (B, L, D): what each trace remembers at the end
 
     @property
     def confidences(self) -> Tensor:
@@ -137,8 +138,14 @@ class ConceptDetector(nn.Module):
                 torch.where(here, after.hidden, state.hidden), torch.where(here, after.cell, state.cell)
             )
             attention.append(weights)
-        last = F.dropout(state.top.view(batch, -1), self.dropout, self.training)  # (B, L D)
-        return Detection(self.name(last), torch.stack(attention, dim=1))  # eq. 5
+        states = state.top.view(batch, self.num_traces, -1)  # (B, L, D)
+        last = F.dropout(states.flatten(1), self.dropout, self.training)
+        return Detection(self.name(last), torch.stack(attention, dim=1), states)  # eq. 5
+
+    def shares(self, states: Tensor, concepts: Tensor) -> Tensor:
+        """What each trace adds to the score of a concept: states (B, L, D), concepts (B, K) to (B, K, L)."""
+        rows = self.name.weight[concepts].view(*concepts.shape, self.num_traces, -1)  # (B, K, L, D)
+        return torch.einsum("bkld,bld->bkl", rows, states)
 
     def _attend(self, frame: Tensor, hidden: Tensor) -> Tensor:
         if self.recompute_attention and torch.is_grad_enabled():

@@ -100,7 +100,7 @@ class DescriptionModel(nn.Module):
         detection: Detection = self.detector(regions, frame_is_real)
         ranking = detection
         if self.training and reference is not None:
-            ranking = Detection(unreliable(detection.scores, reference, self.word_noise), detection.attention)
+            ranking = detection._replace(scores=unreliable(detection.scores, reference, self.word_noise))
         words, confidences = ranking.top(self.num_concepts)
         concepts = self.embedding(self.candidate_words[words])  # (B, K, E)
         if self.weighted:
