@@ -50,6 +50,7 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorSettings:
+    enabled: Switch = True  # without it neither attention has anything to attend to: the paper's Base-SAN
     num_concepts: Count = 10  # K
     num_candidates: Count = 2000  # V; fewer if the words hold fewer
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
@@ -147,7 +148,7 @@ def load_settings(profile: str, overrides: Sequence[str] = ()) -> Settings:
             example = "Write section.setting=value, for example detector.num_concepts=20."
             malformed.append(f"{override!r} sets nothing. {example}")
             continue
-        values.setdefault(section, {})[setting] = _read(_kinds(section).get(setting), text.strip())
+        values.setdefault(section, {})[setting] = _read(kinds_of(section).get(setting), text.strip())
     return _checked(values, malformed)
 
 
@@ -192,7 +193,7 @@ def _checked(values: Mapping[str, Mapping[str, object]], problems: list[str]) ->
             hint = did_you_mean(section, _SECTIONS) or f"There are {', '.join(_SECTIONS)}. "
             problems.append(f"Unknown section [{section}]. {hint}".strip())
             continue
-        kinds, accepted = _kinds(section), {}
+        kinds, accepted = kinds_of(section), {}
         for name, value in given.items():
             if name not in kinds:
                 hint = did_you_mean(name, kinds) or f"It has {', '.join(kinds)}. "
@@ -212,7 +213,8 @@ def _checked(values: Mapping[str, Mapping[str, object]], problems: list[str]) ->
     return settings
 
 
-def _kinds(section: str) -> dict[str, _Kind]:
+def kinds_of(section: str) -> dict[str, _Kind]:
+    """What each setting of a section may be; nothing for a section that there is not."""
     if section not in _SECTIONS:
         return {}
     hints = get_type_hints(_SECTIONS[section], include_extras=True)

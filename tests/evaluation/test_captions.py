@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ctsan.evaluation.captions import caption_scores
+from ctsan.evaluation.captions import caption_scores, cider_of_each
 from ctsan.evaluation.concepts import precision_at_k
 
 
@@ -14,6 +14,14 @@ def test_a_perfect_caption_beats_a_poor_one_and_case_does_not_count() -> None:
     assert perfect["BLEU-4"] == pytest.approx(1)
     assert perfect["CIDEr"] > poor["CIDEr"] == pytest.approx(0, abs=0.2)
     assert (perfect["different"], poor["different"]) == (1, 0.5)
+
+
+def test_each_clip_has_its_own_cider() -> None:
+    truth = {"b": ["a man sings on stage"], "a": ["a dog runs on grass"], "c": ["two cats sleep"]}
+    said = {"a": "a dog runs on grass", "b": "seven boats", "c": "two cats eat"}
+    each = cider_of_each(truth, said)
+    assert each["a"] > each["c"] > each["b"] == 0
+    assert sum(each.values()) / 3 == pytest.approx(caption_scores(truth, said)["CIDEr"])
 
 
 def test_precision_counts_the_surest_words_only() -> None:

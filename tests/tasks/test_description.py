@@ -12,7 +12,8 @@ import torch
 
 from ctsan.config import load_settings
 from ctsan.data.corpus import Clip
-from ctsan.model.description_model import DescriptionModel, matching_noise, unreliable
+from ctsan.model.clip_encoder import matching_noise, unreliable
+from ctsan.model.description_model import DescriptionModel
 from ctsan.tasks.building import build_description_model
 from ctsan.tasks.description import DescriptionTask
 from ctsan.text.concepts import Concept, Concepts
@@ -109,10 +110,10 @@ def test_which_parameters_each_loss_reaches(
     task = make_task(words, clips, store, f"detector.weighted={weighted}".lower())
     batch = task.batch([0, 4, 8], mirrored=[False] * 3)
     everything = {name for name, _ in task.model.named_parameters()}
-    detector = {name for name in everything if name.startswith("detector.")}
+    detector = {name for name in everything if name.startswith("clip_encoder.detector.")}
 
     task.losses(batch)["concepts"].backward()
-    assert reached(task.model) == detector | {"reduce.conv.weight"}
+    assert reached(task.model) == detector | {"clip_encoder.reduce.conv.weight"}
     task.model.zero_grad()
     task.losses(batch)["words"].backward()
     # In the paper's reading words are looked up by number, which has no gradient.
@@ -151,7 +152,7 @@ def test_without_attentions_the_concept_words_change_nothing(
 ) -> None:
     task = make_task(words, clips, store, "attention.input=false", "attention.output=false")
     batch = task.batch([0, 1], mirrored=[False] * 2)
-    encoding = task.model.encode(batch.maps, batch.frame_is_real).of(batch.clip_of_caption)
+    encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real).of(batch.clip_of_caption)
     plain = task.model(batch.captions, encoding).scores
     other = encoding._replace(concepts=encoding.concepts + 1)
     torch.testing.assert_close(task.model(batch.captions, other).scores, plain)
@@ -185,3 +186,21 @@ def test_words_met_in_training_are_made_as_unreliable_as_on_new_clips() -> None:
         chosen = unreliable(scores, reference, torch.tensor(noise)).topk(5).indices
         assert reference.gather(1, chosen).mean().item() == pytest.approx(precision, abs=0.05)
     assert matching_noise(scores, reference, num_concepts=5, precision=1.0) == pytest.approx(0, abs=1e-3)
+
+
+def test_examples_are_what_the_model_says_of_every_validation_clip(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    task = make_task(words, clips, store)
+    examples = task.examples()
+    metrics = task.evaluate()
+    assert [example.clip for example in examples] == [clip.id for clip in clips]
+    assert sum(example.score for example in examples) / 12 == pytest.approx(metrics["CIDEr"])
+    right = [concept.is_right for example in examples for concept in example.concepts]
+    assert sum(right) / len(right) == pytest.approx(metrics["precision"])
+    for example in examples:
+        assert [c.is_right for c in example.concepts] == [
+            c.word in example.clip.split() for c in example.concepts
+        ]
+        confidences = [concept.confidence for concept in example.concepts]
+        assert confidences == sorted(confidences, reverse=True)

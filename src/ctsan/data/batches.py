@@ -42,8 +42,10 @@ def pad_maps(clips: Sequence[Maps]) -> tuple[Tensor, Tensor]:
     return padded, is_real
 
 
-def encode_captions(captions: Sequence[str], vocabulary: Vocabulary, *, max_words: int) -> list[list[int]]:
-    """Numbers of the words of each caption, its end included; longer captions are cut."""
+def encode_captions(
+    captions: Sequence[str], vocabulary: Vocabulary, *, max_words: int | None = None
+) -> list[list[int]]:
+    """Numbers of the words of each caption between beginning and end; longer captions are cut."""
     return [[BOS, *vocabulary.encode(tokenize(caption)[:max_words]), EOS] for caption in captions]
 
 

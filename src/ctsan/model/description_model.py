@@ -1,115 +1,47 @@
-"""CT-SAN for description (section 3.1): detector, video encoder and caption decoder put together."""
+"""CT-SAN for description (section 3.1): clip encoder and caption decoder put together."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ctsan.model.caption_decoder import CaptionDecoder, Decoded
-from ctsan.model.concept_detector import ConceptDetector, Detection, RegionReducer
+from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
 from ctsan.model.search import Sentence, beam_search
-from ctsan.model.video_encoder import VideoEncoder
-
-
-class ClipEncoding(NamedTuple):
-    """All that a language model needs of a clip."""
-
-    state: State  # s_N
-    concepts: Tensor  # (B, K, E), the embeddings a_i; K is 0 without a detector
-    concept_words: Tensor  # (B, K), candidates, the surest first
-    confidences: Tensor  # (B, K)
-    detection: Detection | None
-
-    def of(self, clips: Tensor) -> ClipEncoding:
-        """The same for each caption: rows of the clips that they describe."""
-        state = State(self.state.hidden[:, clips], self.state.cell[:, clips])
-        return self._replace(
-            state=state,
-            concepts=self.concepts[clips],
-            concept_words=self.concept_words[clips],
-            confidences=self.confidences[clips],
-        )
 
 
 class DescriptionModel(nn.Module):
-    """Without detector and attentions it is the paper's Base-SAN.
-
-    Args:
-        embedding: (words, E), where the word vectors start.
-        candidate_words: (V,), the number of each concept candidate in the vocabulary.
-        weighted: scale concept embeddings by their confidence, so that the language loss trains the detector;
-            otherwise, as in the paper, they are looked up and it does not.
-    """
-
-    candidate_words: Tensor
-    word_noise: Tensor
+    """Without detector and attentions it is the paper's Base-SAN."""
 
     def __init__(
         self,
         *,
-        channels: int,
-        embedding: Tensor,
-        candidate_words: Tensor,
+        clip_encoder: ClipEncoder,
         hidden_dim: int,
-        detector: ConceptDetector | None,
-        num_concepts: int,
-        weighted: bool = False,
         input_attention: bool = True,
         output_attention: bool = True,
-        region_kernel: int = 3,
         num_layers: int = 2,
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        self.num_concepts = num_concepts
-        self.weighted = weighted
-        self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
-        self.detector = detector
-        self.encode_video = VideoEncoder(hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout)
-        self.embedding = nn.Embedding(len(embedding), embedding.shape[1])
-        with torch.no_grad():
-            self.embedding.weight.copy_(embedding)
+        self.clip_encoder = clip_encoder
+        has_concepts = clip_encoder.detector is not None
         self.decode = CaptionDecoder(
-            num_words=len(embedding),
-            embedding_dim=embedding.shape[1],
+            num_words=clip_encoder.embedding.num_embeddings,
+            embedding_dim=clip_encoder.embedding.embedding_dim,
             hidden_dim=hidden_dim,
-            input_attention=input_attention and detector is not None,
-            output_attention=output_attention and detector is not None,
+            input_attention=input_attention and has_concepts,
+            output_attention=output_attention and has_concepts,
             num_layers=num_layers,
             dropout=dropout,
         )
-        self.register_buffer("candidate_words", candidate_words)
-        self.register_buffer("word_noise", torch.zeros(()))  # see `unreliable`
-
-    def encode(self, maps: Tensor, frame_is_real: Tensor, reference: Tensor | None = None) -> ClipEncoding:
-        """Maps (B, N, h, w, C) to everything that is said of the clip later.
-
-        Args:
-            reference: (B, V), the words of the clips' captions, if known: then, in training, the concept
-                words are made as unreliable as they are on new clips.
-        """
-        regions = self.reduce(maps)
-        state = self.encode_video(regions, frame_is_real)
-        if self.detector is None:
-            nothing = maps.new_zeros(len(maps), 0)
-            concepts = maps.new_zeros(len(maps), 0, self.embedding.embedding_dim)
-            return ClipEncoding(state, concepts, nothing.long(), nothing, None)
-        detection: Detection = self.detector(regions, frame_is_real)
-        ranking = detection
-        if self.training and reference is not None:
-            ranking = detection._replace(scores=unreliable(detection.scores, reference, self.word_noise))
-        words, confidences = ranking.top(self.num_concepts)
-        concepts = self.embedding(self.candidate_words[words])  # (B, K, E)
-        if self.weighted:
-            concepts = concepts * confidences[..., None]
-        return ClipEncoding(state, concepts, words, confidences, detection)
 
     def forward(self, words: Tensor, encoding: ClipEncoding) -> Decoded:
         """Teacher forcing: what should follow each of the words (M, T) of captions of the encoded clips."""
-        decoded: Decoded = self.decode(self.embedding(words), encoding.concepts, encoding.state)[0]
+        decoded: Decoded = self.decode(self.clip_encoder.embedding(words), encoding.concepts, encoding.state)[
+            0
+        ]
         return decoded
 
     @torch.inference_mode()
@@ -129,7 +61,7 @@ class DescriptionModel(nn.Module):
         concepts = encoding.concepts.repeat_interleave(beam, dim=0)
 
         def next_words(last: Tensor, state: State) -> tuple[Tensor, State]:
-            decoded, state = self.decode(self.embedding(last[:, None]), concepts, state)
+            decoded, state = self.decode(self.clip_encoder.embedding(last[:, None]), concepts, state)
             return decoded.scores[:, 0].log_softmax(dim=-1), state
 
         return beam_search(
@@ -143,27 +75,3 @@ class DescriptionModel(nn.Module):
             max_words=max_words,
             length_penalty=length_penalty,
         )
-
-
-def unreliable(scores: Tensor, reference: Tensor, noise: Tensor, chance: Tensor | None = None) -> Tensor:
-    """Scores (B, V) in which a share `noise` of the right words is ranked last.
-
-    Differs from the paper: on a few hundred clips the detector soon knows the training clips by heart, and a
-    language model that meets only right words there trusts wrong ones on new clips. The training sets the
-    noise so that the words met in training are right as often as those on validation; in the place of a right
-    word comes the surest wrong one, the kind of mistake that the detector makes.
-    """
-    chance = torch.rand_like(scores) if chance is None else chance
-    dropped = (chance < noise) & (reference > 0)
-    return scores - dropped * (scores.detach().max() - scores.detach().min() + 1)
-
-
-def matching_noise(scores: Tensor, reference: Tensor, *, num_concepts: int, precision: float) -> float:
-    """The noise that brings the precision of known clips' words down to `precision`; 0 if it is no higher."""
-    chance = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0))
-    low, high = 0.0, 1.0
-    for _ in range(12):
-        noise = (low + high) / 2
-        best = unreliable(scores, reference, torch.tensor(noise), chance).topk(num_concepts, dim=1).indices
-        low, high = (noise, high) if reference.gather(1, best).mean() > precision else (low, noise)
-    return low

@@ -2,43 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+from torch import Tensor
 
 from ctsan.config import Settings
+from ctsan.data.batches import encode_captions, references, thin
+from ctsan.data.corpus import Clip
+from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
 from ctsan.text.words import Words
+from ctsan.video.store import FeatureStore
 
 _RECOMPUTE_ABOVE = 10_000  # hidden x attention dimensions: beyond, what traces share is made twice
+_ENOUGH_CLIPS, _ENOUGH_FRAMES = 1000, 10  # to know means and scales of the channels
 
 
 def build_description_model(
     settings: Settings, words: Words, *, grid: tuple[int, int], channels: int, seed: int
 ) -> DescriptionModel:
     """A fresh model; the same seed gives the same weights."""
-    model, detector = settings.model, settings.detector
-    candidates = words.concepts.words[: detector.num_candidates]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return DescriptionModel(
-            channels=channels,
-            embedding=torch.from_numpy(words.embedding),
-            candidate_words=torch.tensor(words.vocabulary.encode(candidates)),
-            hidden_dim=model.hidden_dim,
-            detector=ConceptDetector(
-                hidden_dim=model.hidden_dim,
-                grid=grid,
-                num_candidates=len(candidates),
-                attention_dim=detector.attention_dim,
-                num_layers=model.num_layers,
-                dropout=model.dropout,
-                recompute_attention=model.hidden_dim * detector.attention_dim > _RECOMPUTE_ABOVE,
-            ),
-            num_concepts=min(detector.num_concepts, len(candidates)),
-            weighted=detector.weighted,
+            clip_encoder=_clip_encoder(settings, words, grid=grid, channels=channels),
+            hidden_dim=settings.model.hidden_dim,
             input_attention=settings.attention.input,
             output_attention=settings.attention.output,
-            region_kernel=model.region_kernel,
+            num_layers=settings.model.num_layers,
+            dropout=settings.model.dropout,
+        )
+
+
+def start_from_clips(
+    model: DescriptionModel, clips: Sequence[Clip], store: FeatureStore, words: Words
+) -> None:
+    """Let a fresh model begin with what training clips tell before any training.
+
+    The channels' means and scales, in how many clips each concept candidate is used, and how often each word
+    is said: it need not learn those by small steps.
+    """
+    clips = [clip for clip in clips if clip.id in store and clip.captions]
+    encoder = model.clip_encoder
+    used = references([words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words))
+    frequencies = used[:, : len(encoder.candidate_words)].mean(dim=0)
+    encoder.start_from(*_channel_statistics(clips, store), frequencies)
+    captions = [caption for clip in clips for caption in clip.captions]
+    said = [word for caption in encode_captions(captions, words.vocabulary) for word in caption[1:]]
+    counts = torch.bincount(torch.tensor(said), minlength=len(words.vocabulary)).float() + 0.1
+    with torch.no_grad():
+        model.decode.say.bias.copy_((counts / counts.sum()).log())
+
+
+def _channel_statistics(clips: Sequence[Clip], store: FeatureStore) -> tuple[Tensor, Tensor]:
+    """Mean and scale of each channel, both (C,)."""
+    total = squares = torch.zeros(store.channels, dtype=torch.double)
+    count = 0
+    for clip in clips[:: max(1, len(clips) // _ENOUGH_CLIPS)]:
+        values = torch.from_numpy(thin(store[clip.id].maps, _ENOUGH_FRAMES)).flatten(0, 2).double()
+        total, squares = total + values.sum(dim=0), squares + values.square().sum(dim=0)
+        count += len(values)
+    means = total / count
+    variances = (squares / count - means.square()).clamp(min=0)
+    return means.float(), (variances.sqrt() + 1e-3).float()
+
+
+def _clip_encoder(settings: Settings, words: Words, *, grid: tuple[int, int], channels: int) -> ClipEncoder:
+    model, detector = settings.model, settings.detector
+    candidates = words.concepts.words[: detector.num_candidates]
+    return ClipEncoder(
+        channels=channels,
+        embedding=torch.from_numpy(words.embedding),
+        candidate_words=torch.tensor(words.vocabulary.encode(candidates)),
+        hidden_dim=model.hidden_dim,
+        detector=ConceptDetector(
+            hidden_dim=model.hidden_dim,
+            grid=grid,
+            num_candidates=len(candidates),
+            attention_dim=detector.attention_dim,
             num_layers=model.num_layers,
             dropout=model.dropout,
+            recompute_attention=model.hidden_dim * detector.attention_dim > _RECOMPUTE_ABOVE,
         )
+        if detector.enabled
+        else None,
+        num_concepts=min(detector.num_concepts, len(candidates)),
+        weighted=detector.weighted,
+        region_kernel=model.region_kernel,
+        num_layers=model.num_layers,
+        dropout=model.dropout,
+    )

@@ -10,12 +10,13 @@ from torch.nn import functional as F
 
 from ctsan.data.batches import CaptionBatch, encode_captions, pad_maps, pad_words, references, thin
 from ctsan.data.corpus import Clip
-from ctsan.evaluation.captions import caption_scores
+from ctsan.evaluation.captions import caption_scores, cider_of_each
 from ctsan.evaluation.concepts import precision_at_k
+from ctsan.model.clip_encoder import ClipEncoding, matching_noise
 from ctsan.model.concept_detector import concept_loss
-from ctsan.model.description_model import ClipEncoding, DescriptionModel, matching_noise
-from ctsan.model.search import Sentence
+from ctsan.model.description_model import DescriptionModel
 from ctsan.model.semantic_attention import attention_regulariser
+from ctsan.tasks.task import Example, ShownConcept
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
 from ctsan.text.words import Words
 from ctsan.video.store import ClipFeatures, FeatureStore, Maps
@@ -86,7 +87,7 @@ class DescriptionTask:
 
     def losses(self, batch: CaptionBatch) -> dict[str, Tensor]:
         """The terms of eq. 14, each a mean over clips; a clip's captions count alike."""
-        encoding = self.model.encode(batch.maps, batch.frame_is_real, batch.reference)
+        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
         said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
         decoded = self.model(said, encoding.of(batch.clip_of_caption))
 
@@ -114,25 +115,52 @@ class DescriptionTask:
         captions: dict[str, str] = {}
         scores: list[Tensor] = []
         for clips, encoding in self._encoded(self.validation):
-            captions |= {
-                clip.id: " ".join(self.words.vocabulary.decode(sentences[0].words))
-                for clip, sentences in zip(clips, self._describe(encoding), strict=True)
-            }
+            captions |= self._captions_of(clips, encoding)
             if encoding.detection is not None:
                 scores.append(encoding.detection.scores.cpu())
         metrics = caption_scores({clip.id: clip.captions for clip in self.validation}, captions)
         if scores:
-            k, seen = self.model.num_concepts, self.train[: len(self.validation)]
+            k, seen = self.model.clip_encoder.num_concepts, self.train[: len(self.validation)]
             known = torch.cat([e.detection.scores.cpu() for _, e in self._encoded(seen) if e.detection])
             truth = self._reference(seen)
             metrics["precision"] = precision_at_k(torch.cat(scores), self._reference(self.validation), k)
             metrics["precision on train"] = precision_at_k(known, truth, k)
             noise = matching_noise(known, truth, num_concepts=k, precision=metrics["precision"])
-            self.model.word_noise.fill_(noise)
+            self.model.clip_encoder.word_noise.fill_(noise)
         return metrics
 
-    def _describe(self, encoding: ClipEncoding) -> list[list[Sentence]]:
-        return self.model.describe(
+    @torch.inference_mode()
+    def examples(self) -> list[Example]:
+        """Every validation clip with its caption, its concept words and its own CIDEr."""
+        self.model.eval()
+        captions: dict[str, str] = {}
+        concepts: dict[str, tuple[ShownConcept, ...]] = {}
+        for clips, encoding in self._encoded(self.validation):
+            captions |= self._captions_of(clips, encoding)
+            for clip, found, sure in zip(
+                clips, encoding.concept_words.tolist(), encoding.confidences.tolist(), strict=True
+            ):
+                right = set(self._concepts[clip.id])
+                concepts[clip.id] = tuple(
+                    ShownConcept(self.words.concepts.words[number], confidence, number in right)
+                    for number, confidence in zip(found, sure, strict=True)
+                )
+        scores = cider_of_each({clip.id: clip.captions for clip in self.validation}, captions)
+        return [
+            Example(
+                clip=clip.id,
+                path=clip.path,
+                caption=captions[clip.id],
+                references=clip.captions,
+                concepts=concepts[clip.id],
+                score=scores[clip.id],
+            )
+            for clip in self.validation
+        ]
+
+    def _captions_of(self, clips: Sequence[Clip], encoding: ClipEncoding) -> dict[str, str]:
+        """The best sentence for each clip, by its id."""
+        found = self.model.describe(
             encoding,
             begin=BOS,
             end=EOS,
@@ -141,13 +169,17 @@ class DescriptionTask:
             max_words=self.max_words,
             length_penalty=self.length_penalty,
         )
+        return {
+            clip.id: " ".join(self.words.vocabulary.decode(sentences[0].words))
+            for clip, sentences in zip(clips, found, strict=True)
+        }
 
     def _encoded(self, clips: Sequence[Clip]) -> Iterator[tuple[Sequence[Clip], ClipEncoding]]:
-        device = self.model.candidate_words.device
+        device = self.model.clip_encoder.candidate_words.device
         for start in range(0, len(clips), self.evaluation_batch):
             some = clips[start : start + self.evaluation_batch]
             maps, frame_is_real = pad_maps([self._maps(self.store[clip.id]) for clip in some])
-            yield some, self.model.encode(maps.to(device), frame_is_real.to(device))
+            yield some, self.model.clip_encoder(maps.to(device), frame_is_real.to(device))
 
     def _maps(self, features: ClipFeatures, *, mirrored: bool = False) -> Maps:
         """Mirrored ones where they are wanted and stored."""

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
 BatchT = TypeVar("BatchT")
+
+
+class ShownConcept(NamedTuple):
+    word: str
+    confidence: float
+    is_right: bool  # it is in the clip's captions
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """What a model says of a clip it has not seen, beside what people said."""
+
+    clip: str
+    path: Path
+    caption: str
+    references: tuple[str, ...]
+    concepts: tuple[ShownConcept, ...]  # the surest first
+    score: float  # the clip's own primary metric
 
 
 class Task(Protocol, Generic[BatchT]):
@@ -44,4 +64,8 @@ class Task(Protocol, Generic[BatchT]):
 
     def evaluate(self) -> Mapping[str, float]:
         """Metrics on validation, with the model in evaluation mode."""
+        ...
+
+    def examples(self) -> list[Example]:
+        """Every validation clip, to be looked at."""
         ...

@@ -1,0 +1,139 @@
+"""What every model here makes of a clip: the state s_N of the video encoder, and its concept words."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ctsan.model.concept_detector import ConceptDetector, Detection, RegionReducer
+from ctsan.model.lstm import State
+from ctsan.model.video_encoder import VideoEncoder
+
+
+class ClipEncoding(NamedTuple):
+    """All that a language model needs of a clip."""
+
+    state: State  # s_N
+    concepts: Tensor  # (B, K, E), the embeddings a_i; K is 0 without a detector
+    concept_words: Tensor  # (B, K), candidates, the surest first
+    confidences: Tensor  # (B, K)
+    detection: Detection | None
+
+    def of(self, clips: Tensor) -> ClipEncoding:
+        """The same for each sentence: rows of the clips that they belong to."""
+        state = State(self.state.hidden[:, clips], self.state.cell[:, clips])
+        return self._replace(
+            state=state,
+            concepts=self.concepts[clips],
+            concept_words=self.concept_words[clips],
+            confidences=self.confidences[clips],
+        )
+
+
+class ClipEncoder(nn.Module):
+    """Regions of the frames, then the video encoder and the concept word detector over them.
+
+    Args:
+        embedding: (words, E), where the word vectors start; a language model uses the same ones.
+        candidate_words: (V,), the number of each concept candidate in the vocabulary.
+        detector: None for the paper's Base-SAN.
+        weighted: scale concept embeddings by their confidence, so that the language loss trains the detector;
+            otherwise, as in the paper, they are looked up and it does not.
+    """
+
+    candidate_words: Tensor
+    channel_means: Tensor
+    channel_scales: Tensor
+    word_noise: Tensor
+
+    def __init__(
+        self,
+        *,
+        channels: int,
+        embedding: Tensor,
+        candidate_words: Tensor,
+        hidden_dim: int,
+        detector: ConceptDetector | None,
+        num_concepts: int,
+        weighted: bool = False,
+        region_kernel: int = 3,
+        num_layers: int = 2,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.num_concepts = num_concepts
+        self.weighted = weighted
+        self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
+        self.detector = detector
+        self.encode_video = VideoEncoder(hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout)
+        self.embedding = nn.Embedding(len(embedding), embedding.shape[1])
+        with torch.no_grad():
+            self.embedding.weight.copy_(embedding)
+        self.register_buffer("candidate_words", candidate_words)
+        self.register_buffer("channel_means", torch.zeros(channels))  # see `start_from`
+        self.register_buffer("channel_scales", torch.ones(channels))
+        self.register_buffer("word_noise", torch.zeros(()))  # see `unreliable`
+
+    @torch.no_grad()
+    def start_from(self, means: Tensor, scales: Tensor, frequencies: Tensor) -> None:
+        """Begin with what is known before any training.
+
+        Args:
+            means, scales: (C,), of the channels in the training clips. What all clips have in common is far
+                larger than what tells them apart, and layer normalisation would see little else.
+            frequencies: (V,), the share of training clips in which each candidate is used: a detector that
+                sees nothing yet should say the common words.
+        """
+        self.channel_means.copy_(means)
+        self.channel_scales.copy_(scales)
+        if self.detector is not None:
+            self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())
+
+    def forward(self, maps: Tensor, frame_is_real: Tensor, reference: Tensor | None = None) -> ClipEncoding:
+        """Maps (B, N, h, w, C) to everything that is said of the clip later.
+
+        Args:
+            reference: (B, V), the words of the clips' captions, if known: then, in training, the concept
+                words are made as unreliable as they are on new clips.
+        """
+        regions = self.reduce((maps - self.channel_means) / self.channel_scales)
+        state = self.encode_video(regions, frame_is_real)
+        if self.detector is None:
+            nothing = maps.new_zeros(len(maps), 0)
+            concepts = maps.new_zeros(len(maps), 0, self.embedding.embedding_dim)
+            return ClipEncoding(state, concepts, nothing.long(), nothing, None)
+        detection: Detection = self.detector(regions, frame_is_real)
+        ranking = detection
+        if self.training and reference is not None:
+            ranking = detection._replace(scores=unreliable(detection.scores, reference, self.word_noise))
+        words, confidences = ranking.top(self.num_concepts)
+        concepts = self.embedding(self.candidate_words[words])  # (B, K, E)
+        if self.weighted:
+            concepts = concepts * confidences[..., None]
+        return ClipEncoding(state, concepts, words, confidences, detection)
+
+
+def unreliable(scores: Tensor, reference: Tensor, noise: Tensor, chance: Tensor | None = None) -> Tensor:
+    """Scores (B, V) in which a share `noise` of the right words is ranked last.
+
+    Differs from the paper: on a few hundred clips the detector soon knows the training clips by heart, and a
+    language model that meets only right words there trusts wrong ones on new clips. The training sets the
+    noise so that the words met in training are right as often as those on validation; in the place of a right
+    word comes the surest wrong one, the kind of mistake that the detector makes.
+    """
+    chance = torch.rand_like(scores) if chance is None else chance
+    dropped = (chance < noise) & (reference > 0)
+    return scores - dropped * (scores.detach().max() - scores.detach().min() + 1)
+
+
+def matching_noise(scores: Tensor, reference: Tensor, *, num_concepts: int, precision: float) -> float:
+    """The noise that brings the precision of known clips' words down to `precision`; 0 if it is no higher."""
+    chance = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0))
+    low, high = 0.0, 1.0
+    for _ in range(12):
+        noise = (low + high) / 2
+        best = unreliable(scores, reference, torch.tensor(noise), chance).topk(num_concepts, dim=1).indices
+        low, high = (noise, high) if reference.gather(1, best).mean() > precision else (low, noise)
+    return low
