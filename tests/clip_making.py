@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -61,3 +62,14 @@ def numbers(frames: Frames) -> list[int]:
     """Which frames of a counting clip these are."""
     stripes = frames.pixels.reshape(len(frames.pixels), frames.pixels.shape[1], 8, -1).mean(axis=(1, 3))
     return [int(number) for number in np.packbits(stripes > 128, axis=1)[:, 0]]
+
+
+def set_rotation(path: Path, clockwise: int) -> None:
+    """Write the display matrix into the track header of an mp4, as a phone does."""
+    cosine, sine = {0: (1, 0), 90: (0, 1), 180: (-1, 0), 270: (0, -1)}[clockwise]
+    data = bytearray(path.read_bytes())
+    # version; times, id, reserved, duration; reserved; layer, volume
+    matrix = data.index(b"tkhd") + 4 + 4 + 4 * 5 + 8 + 8
+    values = (cosine << 16, sine << 16, 0, -sine << 16, cosine << 16, 0, 0, 0, 1 << 30)
+    data[matrix : matrix + 36] = struct.pack(">9i", *values)
+    path.write_bytes(data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import struct
 import wave
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from av.stream import Disposition
 from numpy.typing import NDArray
 
-from clip_making import counting, encode, numbers
+from clip_making import counting, encode, numbers, set_rotation
 from ctsan.errors import VideoError
 from ctsan.video.frames import MAX_FRAMES, SPACING, probe, sample_frames, sample_times
 
@@ -184,20 +183,8 @@ def test_rotation_is_honoured(tmp_path: Path, degrees: int, corner: int) -> None
     picture[:32, :32] = 255
     path = tmp_path / "clip.mp4"
     encode(path, [picture] * 5)
-    _set_rotation(path, degrees)
+    set_rotation(path, degrees)
     assert _light_corner(sample_frames(path, size=8).pixels[0]) == corner
-
-
-def _set_rotation(path: Path, clockwise: int) -> None:
-    """Write the display matrix into the track header of an mp4, as a phone does."""
-    cosine, sine = {0: (1, 0), 90: (0, 1), 180: (-1, 0), 270: (0, -1)}[clockwise]
-    data = bytearray(path.read_bytes())
-    matrix = (
-        data.index(b"tkhd") + 4 + 4 + 4 * 5 + 8 + 8
-    )  # version, times, id, reserved, duration; layer, volume
-    values = (cosine << 16, sine << 16, 0, -sine << 16, cosine << 16, 0, 0, 0, 1 << 30)
-    data[matrix : matrix + 36] = struct.pack(">9i", *values)
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])

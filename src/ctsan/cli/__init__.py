@@ -18,7 +18,9 @@ from ctsan.errors import CtsanError, did_you_mean
 COMMANDS = {
     "describe": "Say what happens in video files.",
     "concepts": "List the concept words seen in video files.",
+    "trace": "Draw where a model looks in a video file.",
     "train": "Learn from a corpus.",
+    "settings": "List what can be set in a training, and to what.",
     "corpus": "Check, make and split corpora, and build their test items.",
     "features": "Turn a corpus' clips into stored feature maps.",
     "words": "Prepare vocabulary, concept candidates and word vectors of a corpus.",

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from ctsan.predictor import Concept, Predictor
 
 _CLIPS = click.argument("clips", nargs=-1, required=True, type=click.Path(path_type=Path))
-_MODEL = click.option("--model", type=click.Path(path_type=Path), required=True, help="Folder of a run.")
-_WEIGHTS = click.option("--weights", type=click.Path(path_type=Path), help="Of the backbone, for a ResNet.")
+MODEL = click.option("--model", type=click.Path(path_type=Path), required=True, help="Folder of a run.")
+WEIGHTS = click.option("--weights", type=click.Path(path_type=Path), help="Of the backbone, for a ResNet.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a clip.")
 
 
 @click.command("describe")
 @_CLIPS
-@_MODEL
-@_WEIGHTS
+@MODEL
+@WEIGHTS
 @click.option("--beam", type=click.IntRange(min=1), default=5, show_default=True, help="1 is greedy.")
 @click.option("--n-best", type=click.IntRange(min=1), default=1, show_default=True, help="Sentences a clip.")
 @_JSON
@@ -39,20 +39,20 @@ def command(
         if not as_json:
             for caption in found.captions:
                 click.echo(f"{clip}: {caption.text}" + (f"  ({caption.score:.2f})" if n_best > 1 else ""))
-            click.echo(f"    {_words(found.concepts)}")
+            click.echo(f"    {words_with_confidences(found.concepts)}")
         best = found.captions[0]
         line: dict[str, object] = {"clip": str(clip), "caption": best.text, "score": best.score}
         if n_best > 1:
             line["captions"] = [{"caption": each.text, "score": each.score} for each in found.captions]
-        return line | {"concepts": _listed(found.concepts)}
+        return line | {"concepts": listed_concepts(found.concepts)}
 
     _ask(answer, clips, model, weights, as_json)
 
 
 @click.command("concepts")
 @_CLIPS
-@_MODEL
-@_WEIGHTS
+@MODEL
+@WEIGHTS
 @_JSON
 def concepts(clips: tuple[Path, ...], model: Path, weights: Path | None, as_json: bool) -> None:
     """List the concept words that the model sees in each of CLIPS, with its confidence."""
@@ -60,8 +60,8 @@ def concepts(clips: tuple[Path, ...], model: Path, weights: Path | None, as_json
     def answer(predictor: Predictor, clip: Path) -> dict[str, object]:
         found = predictor.concepts(clip)
         if not as_json:
-            click.echo(f"{clip}: {_words(found)}")
-        return {"clip": str(clip), "concepts": _listed(found)}
+            click.echo(f"{clip}: {words_with_confidences(found)}")
+        return {"clip": str(clip), "concepts": listed_concepts(found)}
 
     _ask(answer, clips, model, weights, as_json)
 
@@ -103,9 +103,9 @@ def _files(paths: tuple[Path, ...]) -> Iterator[Path]:
             yield path
 
 
-def _listed(found: tuple[Concept, ...]) -> list[dict[str, object]]:
+def listed_concepts(found: tuple[Concept, ...]) -> list[dict[str, object]]:
     return [{"word": each.word, "confidence": round(each.confidence, 4)} for each in found]
 
 
-def _words(found: tuple[Concept, ...]) -> str:
+def words_with_confidences(found: tuple[Concept, ...]) -> str:
     return ", ".join(f"{each.word} {each.confidence:.2f}" for each in found)

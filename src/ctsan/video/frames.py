@@ -11,7 +11,7 @@ import math
 import re
 import stat
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,12 +101,52 @@ def sample_frames(path: Path, *, size: int, spacing: float = SPACING, max_frames
         targets = sample_times(_duration(path, container, stream), spacing=spacing, max_frames=max_frames)
         reformatter = VideoReformatter()
         taken = [
-            (_upright_pixels(frame, size, reformatter), time)
+            (_upright_pixels(frame, (size, size), reformatter), time)
             for frame, time in _shown_at(targets, container, stream)
         ]
     if not taken:
         raise _nothing_decoded(path)
     return Frames(np.stack([pixels for pixels, _ in taken]), np.array([time for _, time in taken]))
+
+
+def pictures_at(
+    path: Path, seconds: NDArray[np.float64], *, box: tuple[int, int]
+) -> list[tuple[NDArray[np.uint8], float]]:
+    """What is on the screen so long after the first picture; otherwise as `every_picture`."""
+    with _opened(path) as (container, stream):
+        return list(_to_look_at(_shown_at(seconds, container, stream), stream, box))
+
+
+def every_picture(path: Path, *, box: tuple[int, int]) -> Iterator[tuple[NDArray[np.uint8], float]]:
+    """All pictures of a clip in turn, upright, in a player's proportions, with their times in the source.
+
+    Args:
+        box: width and height; a picture is as large as fits into it.
+
+    Raises:
+        VideoError: the clip cannot be read.
+    """
+    with _opened(path) as (container, stream):
+        yield from _to_look_at(_timed(container, stream), stream, box)
+
+
+def _timed(container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, float]]:
+    after = 0.0
+    for frame in _decoded(container, stream):
+        time = _time(frame, after=after)
+        after = time + 1 / float(stream.average_rate or 24)
+        yield frame, time
+
+
+def _to_look_at(
+    frames: Iterable[tuple[VideoFrame, float]], stream: VideoStream, box: tuple[int, int]
+) -> Iterator[tuple[NDArray[np.uint8], float]]:
+    """For people; all in the size of the first, since some clips change it on the way."""
+    reformatter = VideoReformatter()
+    size: tuple[int, int] | None = None
+    for frame, time in frames:
+        size = size or _fitting(frame, stream, box)
+        yield _upright_pixels(frame, size, reformatter), time
 
 
 def _shown_at(
@@ -205,12 +245,23 @@ def _duration(path: Path, container: InputContainer, stream: VideoStream) -> flo
     return max(times) - min(times) if times else 0.0
 
 
-def _upright_pixels(frame: VideoFrame, size: int, reformatter: VideoReformatter) -> NDArray[np.uint8]:
-    """RGB pixels, squashed to a square so that nothing of the picture is lost, turned as a player would."""
-    small = reformatter.reformat(frame, width=size, height=size, format="rgb24", interpolation="BICUBIC")
-    pixels = np.asarray(small.to_ndarray(), dtype=np.uint8)
+def _upright_pixels(
+    frame: VideoFrame, size: tuple[int, int], reformatter: VideoReformatter
+) -> NDArray[np.uint8]:
+    """RGB pixels of all of the picture, brought to a width and a height, turned as a player would."""
     quarter_turns = _quarter_turns(frame)
+    width, height = reversed(size) if quarter_turns % 2 else size
+    small = reformatter.reformat(frame, width=width, height=height, format="rgb24", interpolation="BICUBIC")
+    pixels = np.asarray(small.to_ndarray(), dtype=np.uint8)
     return np.ascontiguousarray(np.rot90(pixels, quarter_turns)) if quarter_turns else pixels
+
+
+def _fitting(frame: VideoFrame, stream: VideoStream, box: tuple[int, int]) -> tuple[int, int]:
+    """Width and height of the upright picture in the box, with pixels that need not be square in the file."""
+    shape = (frame.width * float(stream.sample_aspect_ratio or 1), float(frame.height))
+    width, height = reversed(shape) if _quarter_turns(frame) % 2 else shape
+    scale = min(box[0] / width, box[1] / height)
+    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 def _quarter_turns(frame: VideoFrame) -> int:

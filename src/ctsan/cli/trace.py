@@ -1,0 +1,86 @@
+"""`ctsan trace`: a figure or a film of where a model looks in a clip."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ctsan.cli.describe import MODEL, WEIGHTS, listed_concepts, words_with_confidences
+from ctsan.cli.output import print_json, progress_bar
+
+
+@click.command("trace")
+@click.argument("clip", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help=".mp4, .gif or .png.")
+@MODEL
+@WEIGHTS
+@click.option("--traces", default="best", show_default=True, help="Their numbers: 0,5,10.")
+@click.option("--concept", help="Show the traces that raise this concept word most.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was drawn as a JSON object.")
+def command(
+    clip: Path,
+    out: Path,
+    model: Path,
+    weights: Path | None,
+    traces: str,
+    concept: str | None,
+    as_json: bool,
+) -> None:
+    """Draw CLIP, a video file or a picture, with the attention of some traces over it.
+
+    Beside it stand the concept words with their confidences, below it the caption with each word's attention
+    on them. By default the traces are those that raise the surest concept words most.
+    """
+    from ctsan.figures.traces import check_ending, choose_traces, draw_traces
+    from ctsan.video.frames import probe
+
+    numbers = None if traces == "best" else _numbers(traces)
+    ending = check_ending(out)
+    _check_place(out, clip)
+    frames = probe(clip)
+
+    from ctsan.predictor import Predictor  # takes seconds, and all of the above is told at once
+
+    tracing = Predictor.load(model, weights=weights).trace(clip, concept=concept)
+    shown = choose_traces(tracing, numbers, concept=concept)
+    if ending == ".png":
+        draw_traces(clip, tracing, shown, out)
+    else:
+        total = frames.frames or round(frames.duration * frames.frame_rate)
+        with progress_bar(total, what="Drawing", unit="frame") as bar:
+            draw_traces(clip, tracing, shown, out, on_frame=bar.update)
+    if as_json:
+        drawn = [
+            {"trace": trace.number, "concept": trace.concept.word, "share": round(trace.share, 4)}
+            for trace in shown
+        ]
+        line = {"clip": str(clip), "out": str(out), "caption": tracing.caption.text}
+        print_json(line | {"concepts": listed_concepts(tracing.concepts), "traces": drawn})
+    else:
+        click.echo(f"{clip}: {tracing.caption.text}")
+        click.echo(f"    {words_with_confidences(tracing.concepts)}")
+        named = ", ".join(f"{trace.number} ({trace.concept.word} {trace.share:+.2f})" for trace in shown)
+        click.echo(f"    traces {named}")
+        click.echo(f"{out}")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--traces {text!r}: give 'best', or numbers such as 0,5,10.") from None
+
+
+def _check_place(out: Path, clip: Path) -> None:
+    """Tell at once, and not after the model has run, that the file cannot be written."""
+    from ctsan.errors import UsageError
+
+    if out.is_dir():
+        raise UsageError(f"{out}: this is a folder. Name a file in it.")
+    if out.exists() and clip.exists() and out.samefile(clip):
+        raise UsageError(f"{out}: this is the clip itself. Name another file.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(out.parent, os.W_OK):
+        raise UsageError(f"{out.parent}: no permission to write there. Name another place.")

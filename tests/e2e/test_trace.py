@@ -1,0 +1,126 @@
+"""`ctsan trace` from a trained run to a file, by the real command."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import av
+import click
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from commands import ctsan
+from ctsan.cli.trace import command
+from ctsan.errors import CtsanError, UsageError
+from ctsan.predictor import Predictor
+from ctsan.text.vocabulary import BOS
+from e2e.small_run import SMALL
+
+
+@pytest.fixture(scope="module")
+def run(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("traced") / "run"
+    options = ("--corpus", shapes / "corpus", "--features", shapes / "features", "--out", out)
+    ctsan("train", "describe", *options, *SMALL)
+    return out
+
+
+@pytest.fixture(scope="module")
+def clip(shapes: Path) -> Path:
+    return shapes / "corpus/clips/0000.mp4"
+
+
+def test_a_film_a_gif_and_a_figure(run: Path, clip: Path, tmp_path: Path) -> None:
+    shown = json.loads(ctsan("trace", clip, "-o", tmp_path / "a.mp4", "--model", run, "--json").stdout)
+    described = Predictor.load(run).describe(clip)
+    assert shown["caption"] == described.caption
+    words = [concept.word for concept in described.concepts]
+    assert [concept["word"] for concept in shown["concepts"]] == words
+    assert [trace["concept"] for trace in shown["traces"]] == words[:3]
+    assert len({trace["trace"] for trace in shown["traces"]}) == 3
+    frames = []
+    for path in (clip, tmp_path / "a.mp4"):
+        with av.open(str(path)) as container:
+            frames.append([frame.time for frame in container.decode(video=0)])
+    np.testing.assert_allclose(frames[1], frames[0], atol=1e-3)
+    _trace(clip, "-o", tmp_path / "a.gif", "--model", run, "--concept", words[0])
+    _trace(clip, "-o", tmp_path / "a.png", "--model", run, "--traces", "0,5,10")
+    for name in ("a.gif", "a.png"):
+        with Image.open(tmp_path / name) as image:
+            assert image.width > 600
+
+
+def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
+    predictor = Predictor.load(run)
+    candidates = predictor.words.concepts.words
+    tracing = predictor.trace(clip)
+    seen = {concept.word for concept in tracing.concepts}
+    unseen = next(word for word in candidates if word not in seen)
+    asked = predictor.trace(clip, concept=unseen)
+    assert [concept.word for concept in asked.raised] == [*(each.word for each in tracing.concepts), unseen]
+    # What the traces add, and the bias, are the whole score.
+    bias = predictor.model.clip_encoder.detector.name.bias.detach().numpy()  # type: ignore[union-attr]
+    scores = asked.shares.sum(axis=1) + [bias[candidates.index(each.word)] for each in asked.raised]
+    np.testing.assert_allclose(
+        1 / (1 + np.exp(-scores)), [each.confidence for each in asked.raised], atol=1e-4
+    )
+    np.testing.assert_allclose(tracing.attention.sum(axis=(2, 3)), 1, atol=1e-5)
+    assert tracing.attention.shape == (len(tracing.times), 16, 4, 4)
+    assert tracing.times[0] == 0
+    assert (np.diff(tracing.times) > 0.3).all()
+    np.testing.assert_allclose(tracing.rows, [0, 2 / 7, 4 / 7, 6 / 7, 1])
+    for weights in (tracing.output_weights, tracing.input_weights):
+        assert weights is not None
+        assert weights.shape == (len(tracing.words), 4)
+        np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
+    # Word by word, as the search does it: a word is said with the weights of the step that reads the last.
+    encoding = predictor._encode(clip)[0]
+    state, last = encoding.state, BOS
+    numbers = predictor.words.vocabulary.encode(tracing.words)
+    with torch.inference_mode():
+        for place, number in enumerate(numbers):
+            words = predictor.model.clip_encoder.embedding(torch.tensor([[last]]))
+            decoded, state = predictor.model.decode(words, encoding.concepts, state)
+            np.testing.assert_allclose(tracing.output_weights[place], decoded.output_weights[0, 0], atol=1e-5)
+            if place:
+                np.testing.assert_allclose(
+                    tracing.input_weights[place - 1], decoded.input_weights[0, 0], atol=1e-5
+                )
+            last = number
+
+
+def test_what_cannot_be_drawn_says_so_and_leaves_nothing(run: Path, clip: Path, tmp_path: Path) -> None:
+    word = Predictor.load(run).words.concepts.words[0]
+    picture, folder, text = tmp_path / "a.png", tmp_path / "folder.png", tmp_path / "text.mp4"
+    folder.mkdir()
+    text.write_text("no video")
+    model = ("--model", run)
+    for message, arguments in (
+        ("End it in .mp4, .gif or .png.", (clip, "-o", tmp_path / "a.avi")),
+        ("no trace 16, 99: the model's traces are 0 to 15", (clip, "-o", picture, "--traces", "1,16,99")),
+        ("give 'best', or numbers", (clip, "-o", picture, "--traces", "first")),
+        (f"Did you mean '{word}'?", (clip, "-o", picture, "--concept", f"{word}{word[-1]}")),
+        ("there is no such file", (tmp_path / "gone.mp4", "-o", picture)),
+        ("this is text, not a video", (text, "-o", picture)),
+        ("this is the clip itself", (clip, "-o", clip)),
+        ("this is a folder", (clip, "-o", folder)),
+    ):
+        with pytest.raises((CtsanError, click.UsageError), match=re.escape(message)):
+            _trace(*arguments, *model)
+    assert str(text) in ctsan("trace", clip, "-o", text / "a.png", *model, exit_code=2).stderr
+    assert sorted(tmp_path.iterdir()) == [folder, text]
+
+
+def test_a_model_without_a_detector_says_so(run: Path, clip: Path) -> None:
+    predictor = Predictor.load(run)
+    predictor.model.clip_encoder.detector = None
+    with pytest.raises(UsageError, match="The model has no concept detector, so no traces"):
+        predictor.trace(clip)
+
+
+def _trace(*arguments: object) -> None:
+    command.main([str(argument) for argument in arguments], standalone_mode=False)
