@@ -1,0 +1,84 @@
+"""CT-SAN for fill-in-the-blank (section 3.2): a sentence read from both ends, and the word at its blank."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.model.lstm import LayerNormLSTM
+from ctsan.model.semantic_attention import OutputSemanticAttention
+from ctsan.model.word_input import WordInput
+
+
+class Filled(NamedTuple):
+    """What the model says of the blanks; weights are None where that attention is left out."""
+
+    scores: Tensor  # (M, V), before the softmax
+    input_weights: Tensor | None  # γ, (M, T, K)
+    output_weights: Tensor | None  # β, (M, 1, K): only the blank is attended
+
+
+class BlankModel(nn.Module):
+    """Without detector and attentions it is the paper's Base-SAN.
+
+    The two directions meet at the blank only, in W_o: each is a stack of layers of its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_encoder: ClipEncoder,
+        hidden_dim: int,
+        input_attention: bool = True,
+        output_attention: bool = True,
+        num_layers: int = 2,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.clip_encoder = clip_encoder
+        has_concepts = clip_encoder.detector is not None
+        embedding_dim = clip_encoder.embedding.embedding_dim
+        self.word_input = WordInput(
+            embedding_dim=embedding_dim, hidden_dim=hidden_dim, attention=input_attention and has_concepts
+        )
+        self.read_forwards, self.read_backwards = (
+            LayerNormLSTM(input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout)
+            for _ in range(2)
+        )
+        self.join = nn.Linear(2 * hidden_dim, hidden_dim)  # W_o, b_o
+        self.output_attention = (
+            OutputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim)
+            if output_attention and has_concepts
+            else None
+        )
+        self.say = nn.Linear(hidden_dim, clip_encoder.embedding.num_embeddings)  # W_y, b_y
+        for layer in (self.join, self.say):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, words: Tensor, is_real: Tensor, blanks: Tensor, encoding: ClipEncoding) -> Filled:
+        """What could stand in the blank of each sentence.
+
+        Args:
+            words: (M, T), sentences with the token `<blank>` in them, and padding at the end.
+            is_real: (M, T), True where a word is not padding; padding changes nothing.
+            blanks: (M,), the place of the blank that is to be filled; other blanks are left as they are.
+            encoding: one row a sentence, its clip's.
+        """
+        embedded = F.dropout(self.clip_encoder.embedding(words), self.dropout, self.training)
+        x, input_weights = self.word_input(embedded, encoding.concepts)
+        # Both start from s_N, cells included. Flipped padding comes first, and leaves that state as it is.
+        forwards = self.read_forwards(x, encoding.state, is_real)[0]  # (M, T, D)
+        backwards = self.read_backwards(x.flip(1), encoding.state, is_real.flip(1))[0].flip(1)
+        rows = torch.arange(len(words), device=words.device)
+        both = torch.cat([forwards[rows, blanks], backwards[rows, blanks]], dim=-1)  # (M, 2 D)
+        said = self.join(F.dropout(both, self.dropout, self.training)).tanh()[:, None]  # o_t, (M, 1, D)
+        output_weights = None
+        if self.output_attention is not None:
+            said, output_weights = self.output_attention(said, encoding.concepts)
+        return Filled(self.say(said[:, 0]), input_weights, output_weights)

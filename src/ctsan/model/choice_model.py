@@ -1,0 +1,77 @@
+"""CT-SAN for multiple choice (appendix A.1): how well each sentence suits a clip."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.model.lstm import LayerNormLSTM
+from ctsan.model.word_input import WordInput
+
+
+class Scored(NamedTuple):
+    """How well sentences suit their clips; weights are None where the attention is left out."""
+
+    scores: Tensor  # S, (M,)
+    input_weights: Tensor | None  # γ, (M, T, K)
+
+
+class ChoiceModel(nn.Module):
+    """Without detector and attention it is the paper's Base-SAN."""
+
+    def __init__(
+        self,
+        *,
+        clip_encoder: ClipEncoder,
+        hidden_dim: int,
+        input_attention: bool = True,
+        num_layers: int = 2,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.clip_encoder = clip_encoder
+        self.word_input = WordInput(
+            embedding_dim=clip_encoder.embedding.embedding_dim,
+            hidden_dim=hidden_dim,
+            attention=input_attention and clip_encoder.detector is not None,
+        )
+        self.lstm = LayerNormLSTM(
+            input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
+        )
+        self.align = nn.Linear(hidden_dim, hidden_dim)  # W_a, b_a
+        self.rate = nn.Linear(hidden_dim, 1, bias=False)  # W_s
+        nn.init.xavier_uniform_(self.align.weight)
+        nn.init.zeros_(self.align.bias)
+        nn.init.xavier_uniform_(self.rate.weight)
+
+    def forward(self, words: Tensor, is_real: Tensor, encoding: ClipEncoding) -> Scored:
+        """S = W_s · ReLU(W_a h_T + b_a) for each sentence and the clip in its row.
+
+        Args:
+            words: (M, T), sentences with padding at the end.
+            is_real: (M, T), True where a word is not padding; padding changes nothing.
+            encoding: one row a sentence, its clip's.
+        """
+        embedded = F.dropout(self.clip_encoder.embedding(words), self.dropout, self.training)
+        x, input_weights = self.word_input(embedded, encoding.concepts)
+        _, last = self.lstm(x, encoding.state, is_real)  # h_0 = s_N, cells included
+        hidden = F.dropout(last.top, self.dropout, self.training)  # h_T, (M, D)
+        return Scored(self.rate(self.align(hidden).relu())[:, 0], input_weights)
+
+
+def margin_loss(scores: Tensor, answer: Tensor, *, margin: float = 1.0) -> Tensor:
+    """How far the wrong choices come within the margin of the right one, (B,): Σ_l max(0, S_l - S_l* + Δ).
+
+    Differs from the paper: the sum as printed includes l = l*, which adds Δ whatever the scores are. It is
+    left out, so that the loss of a clip with every wrong choice far enough away is zero.
+
+    Args:
+        scores: (B, choices).
+        answer: (B,), the place of the right choice.
+    """
+    right = scores.gather(1, answer[:, None])  # (B, 1)
+    return (scores - right + margin).relu().sum(dim=1) - margin

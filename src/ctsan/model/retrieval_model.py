@@ -1,0 +1,106 @@
+"""CT-SAN for retrieval (appendix A.2): how well a query and a clip suit each other."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ctsan.model.choice_model import Scored
+from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.model.compact_bilinear import CompactBilinear
+from ctsan.model.lstm import LayerNormLSTM
+from ctsan.model.word_input import WordInput
+
+
+class RetrievalModel(nn.Module):
+    """Without detector and attention it is the paper's Base-SAN.
+
+    The paper names no state that the query's LSTM starts from: it starts from nothing remembered.
+
+    Differs from the paper: it prints W_p as 8000x1500 and W_s as 1500x1, which leaves nothing for a maxout
+    to choose from. Here W_p is `pieces` maps of that size, and the maxout takes the largest of their outputs.
+    As Goodfellow et al. (2013) do, dropout before the maxout drops inputs of these maps, not of the maximum,
+    where a dropped number would win over negative ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_encoder: ClipEncoder,
+        hidden_dim: int,
+        sketch_dim: int = 8000,
+        joint_dim: int = 1500,
+        pieces: int = 2,
+        input_attention: bool = True,
+        num_layers: int = 2,
+        dropout: float = 0.2,
+        joint_dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.pieces = pieces
+        self.dropout = dropout
+        self.joint_dropout = joint_dropout
+        self.clip_encoder = clip_encoder
+        self.word_input = WordInput(
+            embedding_dim=clip_encoder.embedding.embedding_dim,
+            hidden_dim=hidden_dim,
+            attention=input_attention and clip_encoder.detector is not None,
+        )
+        self.lstm = LayerNormLSTM(
+            input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
+        )
+        self.pool = CompactBilinear(first_dim=hidden_dim, second_dim=hidden_dim, out_dim=sketch_dim, seed=0)
+        self.join = nn.Linear(sketch_dim, pieces * joint_dim, bias=False)  # W_p
+        self.rate = nn.Linear(joint_dim, 1, bias=False)  # W_s
+        nn.init.xavier_uniform_(self.join.weight)
+        nn.init.xavier_uniform_(self.rate.weight)
+
+    def forward(self, words: Tensor, is_real: Tensor, encoding: ClipEncoding) -> Scored:
+        """S = W_s · maxout(W_p ν(s_N, h_T)) for each query and the clip in its row.
+
+        Args:
+            words: (M, T), queries with padding at the end.
+            is_real: (M, T), True where a word is not padding; padding changes nothing.
+            encoding: one row a query, its clip's.
+        """
+        queries, input_weights = self.encode_query(words, is_real, encoding.concepts)
+        return Scored(self.score(self.sketch_clip(encoding), queries), input_weights)
+
+    def encode_query(self, words: Tensor, is_real: Tensor, concepts: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Queries (M, T), beside the concept words (M, K, E) of a clip, to h_T (M, D) and weights γ."""
+        embedded = F.dropout(self.clip_encoder.embedding(words), self.dropout, self.training)
+        x, input_weights = self.word_input(embedded, concepts)
+        _, last = self.lstm(x, is_real=is_real)
+        return F.dropout(last.top, self.dropout, self.training), input_weights
+
+    def sketch_clip(self, encoding: ClipEncoding) -> Tensor:
+        """The clips' side of ν, (B, sketch // 2 + 1), complex: the same for all queries."""
+        return self.pool.sketch_first(encoding.state.top)
+
+    def score(self, clips: Tensor, queries: Tensor) -> Tensor:
+        """Sketched clips (..., sketch // 2 + 1) and queries h_T (..., D), also broadcast, to S (...)."""
+        joint = self.pool.combine(clips, self.pool.sketch_second(queries))  # ν, (..., sketch)
+        joint = F.dropout(joint, self.joint_dropout, self.training)
+        pieces = self.join(joint).unflatten(-1, (self.pieces, -1))  # (..., pieces, joint)
+        scores: Tensor = self.rate(pieces.amax(dim=-2))[..., 0]
+        return scores
+
+
+def pairwise_margin_loss(scores: Tensor, same_clip: Tensor | None = None, *, margin: float = 3.0) -> Tensor:
+    """Max-margin loss over a batch of pairs, (B,), each the other pairs' negative.
+
+    For every pair it adds up how far other sentences for its clip, and other clips for its sentence, come
+    within the margin of its own score. As in `margin_loss`, the pair itself is left out.
+
+    Args:
+        scores: (B, B), of clips in rows and sentences in columns; the right pairs are on the diagonal.
+        same_clip: (B, B), True where row and column belong to one clip, so on the diagonal too: a clip's
+            other captions are no negatives. None if all clips are different.
+    """
+    if same_clip is None:
+        same_clip = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+    right = scores.diagonal()
+    sentences = (scores - right[:, None] + margin).relu().masked_fill(same_clip, 0).sum(dim=1)
+    clips = (scores - right + margin).relu().masked_fill(same_clip, 0).sum(dim=0)
+    return sentences + clips
