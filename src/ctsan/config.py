@@ -83,7 +83,8 @@ class OptimiserSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSettings:
-    batch_size: Count = 32  # over all processes; the paper is silent
+    batch_size: Count = 32  # clips, over all processes; the paper is silent
+    captions_per_clip: Count = 20  # learnt at once, for the clip is encoded once; LSMDC has one a clip
     epochs: Count = 50
     patience: Count = 5  # evaluations in a row without a better one, after which training stops
     seed: Whole = 0

@@ -93,10 +93,22 @@ def make_task(words: Words, clips: Sequence[Clip], store: FeatureStore, *overrid
         attention_weight=settings.loss.attention_weight,
         concept_weight=settings.loss.concept_weight,
         max_frames=settings.model.max_frames,
+        captions_per_clip=settings.training.captions_per_clip,
         beam=3,
         max_words=6,
         length_penalty=1.0,
     )
+
+
+def test_captions_beyond_those_of_one_step_are_further_examples(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    task = make_task(words, clips, store, "training.captions_per_clip=1")
+    assert task.num_examples == 2 * len(clips)
+    alone = [task.batch([n], mirrored=[False]).captions.tolist() for n in (0, 1)]
+    together = make_task(words, clips, store).batch([0], mirrored=[False]).captions.tolist()
+    assert [sentence for [sentence] in alone] != together  # the shorter one is padded there
+    assert [[w for w in sentence if w] for [sentence] in alone] == [[w for w in s if w] for s in together]
 
 
 def reached(model: DescriptionModel) -> set[str]:

@@ -25,7 +25,11 @@ NEVER_SAID = (PAD, UNK, BLANK)
 
 
 class DescriptionTask:
-    """An example is a clip with all its captions: it is encoded once, however many there are."""
+    """An example is a clip with some of its captions: it is encoded once, however many there are.
+
+    Args:
+        captions_per_clip: how many of a clip's captions are learnt at once; the rest are further examples.
+    """
 
     primary_metric = "CIDEr"
 
@@ -40,6 +44,7 @@ class DescriptionTask:
         attention_weight: float,
         concept_weight: float,
         max_frames: int,
+        captions_per_clip: int,
         beam: int,
         max_words: int,
         length_penalty: float,
@@ -57,22 +62,23 @@ class DescriptionTask:
         self.validation = [clip for clip in validation if clip.id in store and clip.captions]
         captioned = (*self.train, *self.validation)
         self._concepts = {clip.id: words.concepts.reference(clip.captions) for clip in captioned}
-        self._captions = {
-            clip.id: encode_captions(clip.captions, words.vocabulary, max_words=max_words)
+        self._examples = [
+            (clip, encoded[start : start + captions_per_clip])
             for clip in self.train
-        }
+            for encoded in [encode_captions(clip.captions, words.vocabulary, max_words=max_words)]
+            for start in range(0, len(encoded), captions_per_clip)
+        ]
 
     @property
     def num_examples(self) -> int:
-        return len(self.train)
+        return len(self._examples)
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> CaptionBatch:
-        clips = [self.train[example] for example in examples]
+        clips, captions = zip(*(self._examples[example] for example in examples), strict=True)
         features = [self.store[clip.id] for clip in clips]
         maps, frame_is_real = pad_maps(
             [self._maps(feature, mirrored=mirror) for feature, mirror in zip(features, mirrored, strict=True)]
         )
-        captions = [self._captions[clip.id] for clip in clips]
         counts = torch.tensor([len(sentences) for sentences in captions])
         return CaptionBatch(
             maps=maps,
@@ -96,8 +102,10 @@ class DescriptionTask:
             captions = torch.bincount(batch.clip_of_caption)
             return (values / captions[batch.clip_of_caption]).sum() / len(batch.maps)
 
-        likelihood = F.cross_entropy(decoded.scores.mT, following, ignore_index=PAD, reduction="none")
-        losses = {"words": over_clips(likelihood.sum(dim=1))}
+        likelihood = F.cross_entropy(
+            decoded.scores.flatten(0, 1), following.flatten(), ignore_index=PAD, reduction="none"
+        )
+        losses = {"words": over_clips(likelihood.view_as(following).sum(dim=1))}
         if self.attention_weight:
             for name, weights in (("input", decoded.input_weights), ("output", decoded.output_weights)):
                 if weights is not None:
