@@ -20,6 +20,7 @@ COMMANDS = {
     "concepts": "List the concept words seen in video files.",
     "trace": "Draw where a model looks in a video file.",
     "train": "Learn from a corpus.",
+    "evaluate": "Measure a trained model on clips that it has not seen.",
     "settings": "List what can be set in a training, and to what.",
     "corpus": "Check, make and split corpora, and build their test items.",
     "features": "Turn a corpus' clips into stored feature maps.",

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ctsan.cli.output import count, print_json, progress_bar, warn
+
+if TYPE_CHECKING:
+    from ctsan.data.corpus import Corpus
+    from ctsan.video.store import FeatureStore
 
 
 @click.command("features")
@@ -114,3 +119,38 @@ def command(
             warn(f"  {error}")
         if not report.done + report.kept:
             raise UsageError("Not one clip of the corpus could be read.")
+
+
+def features_of(corpus: Path, clips: Corpus, folder: Path | None) -> FeatureStore:
+    """The features in a folder; without one, the corpus' own in the cache, made if need be."""
+    from ctsan.video.store import FeatureStore
+
+    if folder is None:
+        folder = features_folder(corpus, mirrored=False)
+        make_features(clips, folder, mirrored=False)
+    return FeatureStore(folder)
+
+
+def features_folder(corpus: Path, *, mirrored: bool) -> Path:
+    from ctsan.folders import default_folder
+    from ctsan.video.backbone import DEFAULT_BACKBONE
+
+    name = f"{DEFAULT_BACKBONE}-mirrored" if mirrored else DEFAULT_BACKBONE
+    return default_folder("features", corpus) / name
+
+
+def make_features(clips: Corpus, folder: Path, *, mirrored: bool) -> None:
+    """Make the features of a corpus in the cache, or bring them up to date."""
+    from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
+    from ctsan.video.extraction import extract_features
+
+    with progress_bar(len(clips), what="features") as bar:
+        report = extract_features(
+            [(clip.id, clip.path) for clip in clips],
+            folder,
+            backbone=find_backbone(DEFAULT_BACKBONE),
+            mirrored=mirrored,
+            on_clip=lambda _: bar.update(),
+        )
+    for error in report.unreadable.values():
+        warn(f"unreadable: {error}")

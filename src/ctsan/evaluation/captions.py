@@ -1,4 +1,4 @@
-"""How good generated sentences are: CIDEr and BLEU by pycocoevalcap, and how different they are."""
+"""How good generated sentences are: metrics of pycocoevalcap, and how many are different and right."""
 
 from __future__ import annotations
 
@@ -10,18 +10,29 @@ Sentences = dict[str, list[str]]  # by clip
 
 
 def caption_scores(references: Mapping[str, Sequence[str]], captions: Mapping[str, str]) -> dict[str, float]:
-    """CIDEr and BLEU-4 of one caption a clip, over our own tokens, and the share of different captions.
+    """CIDEr, BLEU-4 and ROUGE-L of one caption a clip, over our own tokens, and how different they are.
+
+    `different` is the share of clips that would be left if every sentence were said once; for `different and
+    right` only those sentences count of which every word is in the clip's references.
 
     Figures for publication also need the PTB tokeniser, which runs on Java; these choose checkpoints.
     """
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
+    from pycocoevalcap.rouge.rouge import Rouge
 
     truth, said = _tokenized(references, captions)
+    right = {
+        sentence
+        for clip, [sentence] in said.items()
+        if set(sentence.split()) <= {word for reference in truth[clip] for word in reference.split()}
+    }
     return {
         "CIDEr": float(Cider().compute_score(truth, said)[0]),
         "BLEU-4": float(Bleu(4).compute_score(truth, said, verbose=0)[0][3]),
-        "different": len({sentences[0] for sentences in said.values()}) / max(len(said), 1),
+        "ROUGE-L": float(Rouge().compute_score(truth, said)[0]),
+        "different": len({sentence for [sentence] in said.values()}) / max(len(said), 1),
+        "different and right": len(right) / max(len(said), 1),
     }
 
 

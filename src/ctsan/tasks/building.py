@@ -13,6 +13,7 @@ from ctsan.data.corpus import Clip
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
+from ctsan.tasks.description import DescriptionTask
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
@@ -34,6 +35,31 @@ def build_description_model(
             num_layers=settings.model.num_layers,
             dropout=settings.model.dropout,
         )
+
+
+def build_description_task(
+    settings: Settings,
+    words: Words,
+    store: FeatureStore,
+    *,
+    model: DescriptionModel,
+    train: Sequence[Clip],
+    validation: Sequence[Clip],
+) -> DescriptionTask:
+    return DescriptionTask(
+        model=model,
+        train=train,
+        validation=validation,
+        store=store,
+        words=words,
+        attention_weight=settings.loss.attention_weight,
+        concept_weight=settings.loss.concept_weight,
+        max_frames=settings.model.max_frames,
+        captions_per_clip=settings.training.captions_per_clip,
+        beam=settings.decoding.beam,
+        max_words=settings.decoding.max_words,
+        length_penalty=settings.decoding.length_penalty,
+    )
 
 
 def start_from_clips(
