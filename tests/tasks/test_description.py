@@ -14,7 +14,7 @@ from ctsan.config import load_settings
 from ctsan.data.corpus import Clip
 from ctsan.model.clip_encoder import matching_noise, unreliable
 from ctsan.model.description_model import DescriptionModel
-from ctsan.tasks.building import build_description_model
+from ctsan.tasks.building import build_description_model, build_description_task
 from ctsan.tasks.description import DescriptionTask
 from ctsan.text.concepts import Concept, Concepts
 from ctsan.text.vocabulary import SPECIALS, Vocabulary
@@ -82,22 +82,10 @@ def store(clips: Sequence[Clip], tmp_path_factory: pytest.TempPathFactory) -> Fe
 
 
 def make_task(words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str) -> DescriptionTask:
-    settings = load_settings("laptop", (*SETTINGS, "model.dropout=0", *overrides))
+    settings = load_settings("laptop", (*SETTINGS, "model.dropout=0", "detector.dropout=0", *overrides))
     model = build_description_model(settings, words, grid=GRID, channels=CHANNELS, seed=0)
-    return DescriptionTask(
-        model=model,
-        train=clips,
-        validation=clips,
-        store=store,
-        words=words,
-        attention_weight=settings.loss.attention_weight,
-        concept_weight=settings.loss.concept_weight,
-        max_frames=settings.model.max_frames,
-        captions_per_clip=settings.training.captions_per_clip,
-        beam=3,
-        max_words=6,
-        length_penalty=1.0,
-    )
+    settings = replace(settings, decoding=replace(settings.decoding, beam=3, max_words=6))
+    return build_description_task(settings, words, store, model=model, train=clips, validation=clips)
 
 
 def test_captions_beyond_those_of_one_step_are_further_examples(

@@ -54,6 +54,7 @@ def build_description_task(
         words=words,
         attention_weight=settings.loss.attention_weight,
         concept_weight=settings.loss.concept_weight,
+        label_smoothing=settings.loss.label_smoothing,
         max_frames=settings.model.max_frames,
         captions_per_clip=settings.training.captions_per_clip,
         beam=settings.decoding.beam,
@@ -109,7 +110,7 @@ def _clip_encoder(settings: Settings, words: Words, *, grid: tuple[int, int], ch
             num_candidates=len(candidates),
             attention_dim=detector.attention_dim,
             num_layers=model.num_layers,
-            dropout=model.dropout,
+            dropout=detector.dropout,
             recompute_attention=model.hidden_dim * detector.attention_dim > _RECOMPUTE_ABOVE,
         )
         if detector.enabled

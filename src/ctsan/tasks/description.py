@@ -43,6 +43,7 @@ class DescriptionTask:
         words: Words,
         attention_weight: float,
         concept_weight: float,
+        label_smoothing: float,
         max_frames: int,
         captions_per_clip: int,
         beam: int,
@@ -55,6 +56,7 @@ class DescriptionTask:
         self.words = words
         self.attention_weight = attention_weight
         self.concept_weight = concept_weight
+        self.label_smoothing = label_smoothing
         self.max_frames = max_frames
         self.beam, self.max_words, self.length_penalty = beam, max_words, length_penalty
         self.evaluation_batch = evaluation_batch
@@ -103,7 +105,11 @@ class DescriptionTask:
             return (values / captions[batch.clip_of_caption]).sum() / len(batch.maps)
 
         likelihood = F.cross_entropy(
-            decoded.scores.flatten(0, 1), following.flatten(), ignore_index=PAD, reduction="none"
+            decoded.scores.flatten(0, 1),
+            following.flatten(),
+            ignore_index=PAD,
+            reduction="none",
+            label_smoothing=self.label_smoothing,
         )
         losses = {"words": over_clips(likelihood.view_as(following).sum(dim=1))}
         if self.attention_weight:
