@@ -8,37 +8,20 @@ from pathlib import Path
 import pytest
 
 from commands import ctsan
+from ctsan.config import PROFILES, load_settings
 from ctsan.predictor import Predictor
-
-SMALL = [
-    f"--set={setting}"
-    for setting in (
-        "model.hidden_dim=24",
-        "model.embedding_dim=16",
-        "detector.attention_dim=8",
-        "detector.num_concepts=4",
-        "training.batch_size=4",
-        "training.epochs=2",
-        "training.mirror=false",
-        "decoding.max_words=12",
-    )
-]
-
-
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shapes")
-    ctsan("corpus", "make", folder / "corpus", "--clips", 14, "--seed", 1)
-    ctsan("features", folder / "corpus", "--out", folder / "features")
-    return folder
+from e2e.small_run import SMALL
 
 
 @pytest.fixture(scope="module")
 def run(shapes: Path) -> Path:
     out = shapes / "run"
     options = ("--corpus", shapes / "corpus", "--features", shapes / "features", "--out", out, "--json")
-    result = json.loads(ctsan("train", "describe", *options, *SMALL).stdout)
+    first = ctsan("train", "describe", *options, *SMALL)
+    result = json.loads(first.stdout)
     assert result["steps"] == 2 * 3  # ten clips in batches of four
+    assert {"CIDEr", "precision", "precision on train"} <= result.keys()
+    assert "There are 2 validation clips: CIDEr on so few says little" in first.stderr
     assert json.loads(ctsan("train", "describe", *options, *SMALL).stdout) == result  # it is done
     return out
 
@@ -92,3 +75,74 @@ def test_what_cannot_be_trained_or_asked_says_so(shapes: Path, run: Path, tmp_pa
     assert "no clip of the split 'val' has captions" in ctsan(*options, exit_code=2).stderr
     none = ctsan("describe", shapes / "corpus/clips/0000.mp4", "--model", tmp_path, exit_code=2).stderr
     assert "no run is there" in none
+
+
+def test_the_end_of_a_training_shows_what_came_of_it(shapes: Path, run: Path) -> None:
+    options = ("--corpus", shapes / "corpus", "--features", shapes / "features", "--out", run)
+    told = ctsan("train", "describe", *options, *SMALL)
+    best = json.loads(ctsan("train", "describe", *options, *SMALL, "--json").stdout)
+    known, new = best["precision on train"], best["precision"]
+    assert f"{known:.0%} are right on training clips and {new:.0%} on validation clips" in told.stdout
+    assert ("knows its training clips by heart" in told.stderr) == (known - new > 0.15)
+    page = (run / "examples.html").read_text(encoding="utf-8")
+    assert page.count("<article>") == 2
+    assert page.count("<img ") == 8
+    assert str(run / "examples.html") in told.stdout
+
+
+def test_words_that_part_are_warned_of_at_once_and_at_the_end(shapes: Path, tmp_path: Path) -> None:
+    options = ("--corpus", shapes / "corpus", "--features", shapes / "features", "--out", tmp_path / "r")
+    by_heart = ("--set=training.epochs=40", "--set=training.evaluate_every=10", "--set=detector.dropout=0")
+    result = ctsan("train", "describe", *options, *SMALL, *by_heart, "--set=optimiser.learning_rate=0.02")
+    warning = "The detector knows its training clips by heart:"
+    progress, _, end = result.stderr.rpartition(warning)
+    assert progress.count(warning) == 1
+    assert "More captioned clips help." in end
+
+
+def test_what_ended_before_its_first_checkpoint_does_not_bind(shapes: Path, tmp_path: Path) -> None:
+    options = ("--corpus", shapes / "corpus", "--features", shapes / "features", "--out", tmp_path / "r")
+    fast = ("--set=optimiser.learning_rate=1e30", "--set=optimiser.warmup_steps=0")
+    failed = ctsan("train", "describe", *options, *SMALL, *fast, exit_code=2)
+    assert "no longer a number" in failed.stderr
+    # Other words are needed now: fewer candidates, shorter vectors.
+    other = ("--set=detector.num_candidates=20", "--set=model.embedding_dim=12", "--set=training.epochs=1")
+    ctsan("train", "describe", *options, *SMALL, *other)
+    assert Predictor.load(tmp_path / "r").words.embedding.shape[1] == 12
+    refused = ctsan("train", "describe", *options, *SMALL, exit_code=2).stderr
+    assert "detector.num_candidates is 20 there and 2000 now" in refused
+
+
+def test_one_validation_clip_is_too_few(shapes: Path, tmp_path: Path) -> None:
+    clips = [
+        {"clip": str(shapes / f"corpus/clips/000{n}.mp4"), "captions": ["a b"], "split": split}
+        for n, split in enumerate(("train", "train", "val"))
+    ]
+    (tmp_path / "few.jsonl").write_text("".join(json.dumps(clip) + "\n" for clip in clips), encoding="utf-8")
+    options = ("train", "describe", "--corpus", tmp_path / "few.jsonl", "--out", tmp_path / "r")
+    refused = ctsan(*options, exit_code=2).stderr
+    assert "CIDEr, by which the best weights are chosen, is always 0 with one" in refused
+    assert not (tmp_path / "r").exists()
+
+
+def test_every_setting_is_listed_with_its_values() -> None:
+    listed = json.loads(ctsan("settings", "--json").stdout)
+    assert listed["detector.attention_dim"] == {
+        "expected": "a whole number of at least 1",
+        "laptop": 32,
+        "paper": 500,
+    }
+    for profile in PROFILES:
+        sections = load_settings(profile).to_json()
+        flat = {
+            f"{section}.{name}": value for section in sections for name, value in sections[section].items()
+        }
+        assert {name: setting[profile] for name, setting in listed.items()} == flat
+    rows = {
+        row.split()[0]: row.split()
+        for row in ctsan("settings", "--profile", "paper").stdout.splitlines()
+        if row
+    }
+    assert listed.keys() <= rows.keys()
+    assert rows["training.mirror"] == ["training.mirror", "true", "true", "or", "false"]
+    assert "Did you mean 'paper'?" in ctsan("settings", "--profile", "papre", exit_code=2).stderr

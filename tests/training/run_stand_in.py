@@ -6,11 +6,13 @@ and again until it gets to the end; the number of kills is printed.
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -35,7 +37,10 @@ def start(folder: Path, overrides: list[str]) -> int:
 
 
 def kill_until_it_ends(folder: Path, overrides: list[str], seed: int) -> int:
-    torch.optim.AdamW([torch.zeros(1)])  # imports a second's worth of torch, here instead of in each child
+    # Seconds of imports, here instead of in each child.
+    torch.optim.AdamW([torch.zeros(1)])
+    if find_spec("tensorboard"):
+        importlib.import_module("torch.utils.tensorboard")
     draw, kills = random.Random(seed), 0
     while True:
         child = start(folder, overrides)

@@ -170,6 +170,13 @@ def test_progress_reaches_the_end(tmp_path: Path) -> None:
     assert all(progress.seconds_left > 0 for progress in shown[:-1])
 
 
+def test_every_evaluation_is_told(tmp_path: Path) -> None:
+    told: list[tuple[int, dict[str, float]]] = []
+    task = StandIn(scores=[0.1, 0.5, 0.3])
+    run(tmp_path, task, "training.epochs=3", on_evaluation=lambda step, metrics: told.append((step, metrics)))
+    assert told == [(6, {"fit": 0.1}), (12, {"fit": 0.5}), (18, {"fit": 0.3})]
+
+
 def test_bfloat16_is_used_when_asked_for(tmp_path: Path) -> None:
     class Recording(StandIn):
         def losses(self, batch: Any) -> dict[str, torch.Tensor]:

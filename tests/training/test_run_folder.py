@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 import ctsan
-from ctsan.config import Settings, load_settings
+from ctsan.config import load_settings
 from ctsan.errors import RunError, UsageError
-from ctsan.training.run_folder import SETTINGS_FILE, Run, create_run, open_run
+from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
+from ctsan.training.run_folder import SETTINGS_FILE, Run, create_run, open_run, training_alone
 
 
 def begin(folder: Path, *overrides: str, task: str = "describe") -> Run:
@@ -31,8 +32,10 @@ def test_the_same_run_is_taken_up_and_may_become_longer(tmp_path: Path) -> None:
     assert open_run(tmp_path).settings.training.epochs == 99
 
 
-def test_another_run_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("result", [CHECKPOINT_FILE, WEIGHTS_FILE])
+def test_another_run_is_refused(tmp_path: Path, result: str) -> None:
     begin(tmp_path)
+    (tmp_path / result).touch()
     with pytest.raises(UsageError, match="model.dropout is 0.2 there and 0.5 now"):
         begin(tmp_path, "model.dropout=0.5")
     with pytest.raises(RunError, match="holds a run of the task 'describe', not 'retrieve'. Name another"):
@@ -78,7 +81,26 @@ def test_damaged_settings_are_named(tmp_path: Path, text: str) -> None:
         open_run(tmp_path)
 
 
-def test_only_the_first_process_touches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    assert begin(tmp_path).settings == load_settings("laptop") != Settings()
-    assert not list(tmp_path.iterdir())
+def test_a_run_without_a_checkpoint_gives_way_to_another(tmp_path: Path) -> None:
+    begin(tmp_path)
+    (tmp_path / "words").mkdir()
+    new = begin(tmp_path, "model.dropout=0.5", task="retrieve")
+    assert open_run(tmp_path) == new
+    assert new.settings.model.dropout == 0.5
+
+
+def test_settings_of_another_program_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / SETTINGS_FILE).write_text('{"format": "editor", "tabs": 4}', encoding="utf-8")
+    with pytest.raises(RunError, match="its format is 'editor', not 'ctsan-run'"):
+        begin(tmp_path)
+    assert "tabs" in (tmp_path / SETTINGS_FILE).read_text(encoding="utf-8")
+
+
+def test_a_run_begins_in_a_folder_that_is_locked_for_it(tmp_path: Path) -> None:
+    with training_alone(tmp_path):
+        begin(tmp_path)
+        with (
+            pytest.raises(RunError, match="another process is training in this folder"),
+            training_alone(tmp_path),
+        ):
+            pass

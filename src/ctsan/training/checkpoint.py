@@ -107,9 +107,14 @@ def load_weights(file: Path, model: nn.Module) -> None:
 
 
 def _write(file: Path, kind: str, tensors: Mapping[str, Tensor], header: Mapping[str, object]) -> None:
-    # Cloned, since tied weights share memory, which the format refuses. One metadata entry only: the library
-    # writes several in an order that changes from run to run.
-    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    whole: dict[str, Tensor] = {}
+    held: set[int] = set()
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        memory = plain.untyped_storage().data_ptr()
+        whole[name] = plain.clone() if memory in held else plain  # the format refuses tied weights
+        held.add(memory)
+    # One metadata entry only: the library writes several in an order that changes from run to run.
     text = json.dumps({"format": kind, "version": VERSION, **header})
     with replacing(file) as temporary:
         temporary.write_bytes(save(whole, metadata={"ctsan": text}))

@@ -21,9 +21,10 @@ import ctsan
 from ctsan.atomic import write_json
 from ctsan.config import Settings, check_resumable, settings_from_json
 from ctsan.errors import RunError, UsageError
-from ctsan.training.processes import is_first_process
+from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
 
 SETTINGS_FILE = "settings.json"
+LOCK_FILE = ".lock"
 FORMAT, VERSION = "ctsan-run", 1
 
 
@@ -37,15 +38,32 @@ class Run:
     revision: str | None  # its commit, where it ran from a checkout
 
 
-def create_run(folder: Path, *, task: str, profile: str, settings: Settings) -> Run:
-    """Begin a run in a new or empty folder, or take up the one that is there if it is the same.
+def check_folder(folder: Path) -> None:
+    """Raises:
+    RunError: a run can neither begin nor go on in this folder, for it holds something else.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder}: this is a file. Name a folder for the run.")
+    if not folder.exists() or (folder / SETTINGS_FILE).exists():
+        return
+    if found := sorted(path.name for path in folder.iterdir() if path.name != LOCK_FILE):
+        what = f"it is no run folder and not empty (it holds {found[0]!r})"
+        raise RunError(f"{folder}: {what}. Name a new or an empty folder.")
 
-    Of several processes, only the first touches the disk.
+
+def has_begun(folder: Path) -> bool:
+    """Whether there is something to lose: a run that ended before its first checkpoint begins anew."""
+    return any((folder / name).exists() for name in (CHECKPOINT_FILE, WEIGHTS_FILE))
+
+
+def create_run(folder: Path, *, task: str, profile: str, settings: Settings) -> Run:
+    """Begin a run in a folder, or take up the one that has begun there if it is the same.
 
     Raises:
-        RunError: the folder holds something else, or a run of another task.
-        UsageError: it holds a run with other settings.
+        RunError: the folder holds something else, or a run of another task has begun there.
+        UsageError: a run with other settings has begun there.
     """
+    check_folder(folder)
     new = Run(
         folder=folder,
         task=task,
@@ -54,19 +72,12 @@ def create_run(folder: Path, *, task: str, profile: str, settings: Settings) -> 
         ctsan=ctsan.__version__,
         revision=_revision(),
     )
-    if not is_first_process():
-        return new
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder}: this is a file. Name a folder for the run.")
-    if (folder / SETTINGS_FILE).exists():
-        old = open_run(folder)
+    old = open_run(folder) if (folder / SETTINGS_FILE).exists() else None
+    if old and has_begun(folder):
         if old.task != task:
             what = f"it holds a run of the task {old.task!r}, not {task!r}"
             raise RunError(f"{folder}: {what}. Name another folder for the new run.")
         check_resumable(folder / SETTINGS_FILE, old.settings.to_json(), settings.to_json())
-    elif folder.exists() and (found := sorted(path.name for path in folder.iterdir())):
-        what = f"it is no run folder and not empty (it holds {found[0]!r})"
-        raise RunError(f"{folder}: {what}. Name a new or an empty folder.")
     write_json(
         folder / SETTINGS_FILE,
         {
@@ -122,7 +133,7 @@ def training_alone(folder: Path) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / ".lock").acquire(timeout=0):
+        with FileLock(folder / LOCK_FILE).acquire(timeout=0):
             yield
     except Timeout:
         what = "another process is training in this folder"
