@@ -59,7 +59,7 @@ def command(run: Path, corpus: Path, split: Split, features: Path | None, beam: 
         train=clips.split("train"),
         validation=clips.split(split),
     )
-    if not task.validation:
+    if not task.clips.validation:
         raise UsageError(f"{corpus}: no clip of the split '{split}' has captions and features.")
     metrics = task.evaluate()
     if as_json:

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ctsan.model.lstm import LayerNormLSTM, State
-from ctsan.model.semantic_attention import InputSemanticAttention, OutputSemanticAttention
+from ctsan.model.semantic_attention import OutputSemanticAttention
+from ctsan.model.word_input import WordInput
 
 
 class Decoded(NamedTuple):
@@ -35,14 +36,9 @@ class CaptionDecoder(nn.Module):
     ) -> None:
         super().__init__()
         self.dropout = dropout
-        self.input_attention = (
-            InputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim)
-            if input_attention
-            else None
+        self.word_input = WordInput(
+            embedding_dim=embedding_dim, hidden_dim=hidden_dim, attention=input_attention
         )
-        self.project = (
-            None if input_attention else nn.Linear(embedding_dim, hidden_dim, bias=False)
-        )  # W_x alone
         self.lstm = LayerNormLSTM(
             input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
         )
@@ -54,8 +50,6 @@ class CaptionDecoder(nn.Module):
         self.say = nn.Linear(hidden_dim, num_words)  # W_y, b_y
         nn.init.xavier_uniform_(self.say.weight)
         nn.init.zeros_(self.say.bias)
-        if self.project is not None:
-            nn.init.xavier_uniform_(self.project.weight)
 
     def forward(self, words: Tensor, concepts: Tensor, state: State) -> tuple[Decoded, State]:
         """Words so far (B, T, E) and concept words (B, K, E) to what follows each of the words.
@@ -63,15 +57,11 @@ class CaptionDecoder(nn.Module):
         Under teacher forcing T is the whole sentence at once; in a search it is one word, with the state
         that the last call returned. The first state is the video encoder's: h_0 = s_N, its cells included.
         """
-        input_weights = output_weights = None
         words = F.dropout(words, self.dropout, self.training)
-        if self.input_attention is not None:
-            x, input_weights = self.input_attention(words, concepts)  # eqs. 9 and 10
-        else:
-            assert self.project is not None
-            x = self.project(words)
+        x, input_weights = self.word_input(words, concepts)  # eqs. 9 and 10
         hidden, state = self.lstm(x, state)  # eq. 8
         hidden = F.dropout(hidden, self.dropout, self.training)
+        output_weights = None
         if self.output_attention is not None:
             hidden, output_weights = self.output_attention(hidden, concepts)  # eqs. 11 and 12
         return Decoded(self.say(hidden), input_weights, output_weights), state  # eq. 13

@@ -13,6 +13,7 @@ from ctsan.data.corpus import Clip
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
+from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.description import DescriptionTask
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
@@ -48,14 +49,16 @@ def build_description_task(
 ) -> DescriptionTask:
     return DescriptionTask(
         model=model,
-        train=train,
-        validation=validation,
-        store=store,
-        words=words,
+        clips=TaskClips(
+            store=store,
+            words=words,
+            train=train,
+            validation=validation,
+            max_frames=settings.model.max_frames,
+        ),
         attention_weight=settings.loss.attention_weight,
         concept_weight=settings.loss.concept_weight,
         label_smoothing=settings.loss.label_smoothing,
-        max_frames=settings.model.max_frames,
         captions_per_clip=settings.training.captions_per_clip,
         beam=settings.decoding.beam,
         max_words=settings.decoding.max_words,

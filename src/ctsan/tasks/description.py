@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ctsan.data.batches import CaptionBatch, encode_captions, pad_maps, pad_words, references, thin
+from ctsan.data.batches import CaptionBatch, encode_captions, pad_words
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores, cider_of_each
-from ctsan.evaluation.concepts import precision_at_k
-from ctsan.model.clip_encoder import ClipEncoding, matching_noise
+from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.concept_detector import concept_loss
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.semantic_attention import attention_regulariser
+from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.task import Example, ShownConcept
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
-from ctsan.text.words import Words
-from ctsan.video.store import ClipFeatures, FeatureStore, Maps
 
 NEVER_SAID = (PAD, UNK, BLANK)
 
@@ -37,37 +35,26 @@ class DescriptionTask:
         self,
         *,
         model: DescriptionModel,
-        train: Sequence[Clip],
-        validation: Sequence[Clip],
-        store: FeatureStore,
-        words: Words,
+        clips: TaskClips,
         attention_weight: float,
         concept_weight: float,
         label_smoothing: float,
-        max_frames: int,
         captions_per_clip: int,
         beam: int,
         max_words: int,
         length_penalty: float,
-        evaluation_batch: int = 32,
     ) -> None:
         self.model = model
-        self.store = store
-        self.words = words
+        self.clips = clips
         self.attention_weight = attention_weight
         self.concept_weight = concept_weight
         self.label_smoothing = label_smoothing
-        self.max_frames = max_frames
         self.beam, self.max_words, self.length_penalty = beam, max_words, length_penalty
-        self.evaluation_batch = evaluation_batch
-        self.train = [clip for clip in train if clip.id in store and clip.captions]
-        self.validation = [clip for clip in validation if clip.id in store and clip.captions]
-        captioned = (*self.train, *self.validation)
-        self._concepts = {clip.id: words.concepts.reference(clip.captions) for clip in captioned}
+        self._vocabulary = clips.words.vocabulary
         self._examples = [
             (clip, encoded[start : start + captions_per_clip])
-            for clip in self.train
-            for encoded in [encode_captions(clip.captions, words.vocabulary, max_words=max_words)]
+            for clip in clips.train
+            for encoded in [encode_captions(clip.captions, self._vocabulary, max_words=max_words)]
             for start in range(0, len(encoded), captions_per_clip)
         ]
 
@@ -77,15 +64,12 @@ class DescriptionTask:
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> CaptionBatch:
         clips, captions = zip(*(self._examples[example] for example in examples), strict=True)
-        features = [self.store[clip.id] for clip in clips]
-        maps, frame_is_real = pad_maps(
-            [self._maps(feature, mirrored=mirror) for feature, mirror in zip(features, mirrored, strict=True)]
-        )
+        maps, frame_is_real = self.clips.maps(clips, mirrored=mirrored)
         counts = torch.tensor([len(sentences) for sentences in captions])
         return CaptionBatch(
             maps=maps,
             frame_is_real=frame_is_real,
-            reference=self._reference(clips),
+            reference=self.clips.reference(clips),
             captions=pad_words([words for sentences in captions for words in sentences]),
             clip_of_caption=torch.arange(len(clips)).repeat_interleave(counts),
         )
@@ -128,19 +112,13 @@ class DescriptionTask:
         self.model.eval()
         captions: dict[str, str] = {}
         scores: list[Tensor] = []
-        for clips, encoding in self._encoded(self.validation):
+        for clips, encoding in self.clips.encoded(self.model.clip_encoder, self.clips.validation):
             captions |= self._captions_of(clips, encoding)
             if encoding.detection is not None:
                 scores.append(encoding.detection.scores.cpu())
-        metrics = caption_scores({clip.id: clip.captions for clip in self.validation}, captions)
+        metrics = caption_scores({clip.id: clip.captions for clip in self.clips.validation}, captions)
         if scores:
-            k, seen = self.model.clip_encoder.num_concepts, self.train[: len(self.validation)]
-            known = torch.cat([e.detection.scores.cpu() for _, e in self._encoded(seen) if e.detection])
-            truth = self._reference(seen)
-            metrics["precision"] = precision_at_k(torch.cat(scores), self._reference(self.validation), k)
-            metrics["precision on train"] = precision_at_k(known, truth, k)
-            noise = matching_noise(known, truth, num_concepts=k, precision=metrics["precision"])
-            self.model.clip_encoder.word_noise.fill_(noise)
+            metrics |= self.clips.judge_concepts(self.model.clip_encoder, torch.cat(scores))
         return metrics
 
     @torch.inference_mode()
@@ -149,17 +127,10 @@ class DescriptionTask:
         self.model.eval()
         captions: dict[str, str] = {}
         concepts: dict[str, tuple[ShownConcept, ...]] = {}
-        for clips, encoding in self._encoded(self.validation):
+        for clips, encoding in self.clips.encoded(self.model.clip_encoder, self.clips.validation):
             captions |= self._captions_of(clips, encoding)
-            for clip, found, sure in zip(
-                clips, encoding.concept_words.tolist(), encoding.confidences.tolist(), strict=True
-            ):
-                right = set(self._concepts[clip.id])
-                concepts[clip.id] = tuple(
-                    ShownConcept(self.words.concepts.words[number], confidence, number in right)
-                    for number, confidence in zip(found, sure, strict=True)
-                )
-        scores = cider_of_each({clip.id: clip.captions for clip in self.validation}, captions)
+            concepts |= self.clips.shown_concepts(clips, encoding)
+        scores = cider_of_each({clip.id: clip.captions for clip in self.clips.validation}, captions)
         return [
             Example(
                 clip=clip.id,
@@ -169,7 +140,7 @@ class DescriptionTask:
                 concepts=concepts[clip.id],
                 score=scores[clip.id],
             )
-            for clip in self.validation
+            for clip in self.clips.validation
         ]
 
     def _captions_of(self, clips: Sequence[Clip], encoding: ClipEncoding) -> dict[str, str]:
@@ -184,21 +155,6 @@ class DescriptionTask:
             length_penalty=self.length_penalty,
         )
         return {
-            clip.id: " ".join(self.words.vocabulary.decode(sentences[0].words))
+            clip.id: " ".join(self._vocabulary.decode(sentences[0].words))
             for clip, sentences in zip(clips, found, strict=True)
         }
-
-    def _encoded(self, clips: Sequence[Clip]) -> Iterator[tuple[Sequence[Clip], ClipEncoding]]:
-        device = self.model.clip_encoder.candidate_words.device
-        for start in range(0, len(clips), self.evaluation_batch):
-            some = clips[start : start + self.evaluation_batch]
-            maps, frame_is_real = pad_maps([self._maps(self.store[clip.id]) for clip in some])
-            yield some, self.model.clip_encoder(maps.to(device), frame_is_real.to(device))
-
-    def _maps(self, features: ClipFeatures, *, mirrored: bool = False) -> Maps:
-        """Mirrored ones where they are wanted and stored."""
-        chosen = features.mirrored if mirrored and features.mirrored is not None else features.maps
-        return thin(chosen, self.max_frames)
-
-    def _reference(self, clips: Sequence[Clip]) -> Tensor:
-        return references([self._concepts[clip.id] for clip in clips], len(self.words.concepts.words))
