@@ -71,6 +71,15 @@ class LossSettings:
     attention_weight: Weight = 0.01  # λ1
     concept_weight: Weight = 1.0  # λ2, as in the authors' early code
     label_smoothing: Share = 0.0  # of the words; the paper has none
+    choice_margin: Positive = 1.0  # Δ
+    retrieval_margin: Positive = 3.0  # Δ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalSettings:
+    sketch_dim: Count = 8000  # of compact bilinear pooling
+    joint_dim: Count = 1500  # columns of W_p
+    dropout: Share = 0.5  # before the maxout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +118,7 @@ class Settings:
     model: ModelSettings = field(default_factory=ModelSettings)
     detector: DetectorSettings = field(default_factory=DetectorSettings)
     attention: AttentionSettings = field(default_factory=AttentionSettings)
+    retrieval: RetrievalSettings = field(default_factory=RetrievalSettings)
     loss: LossSettings = field(default_factory=LossSettings)
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
@@ -126,6 +136,7 @@ PROFILES: Mapping[str, Settings] = {
     "laptop": Settings(
         model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=10, dropout=0.3),
         detector=DetectorSettings(attention_dim=32, dropout=0.7),
+        retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256),
         loss=LossSettings(attention_weight=0.0, concept_weight=100.0, label_smoothing=0.1),
         optimiser=OptimiserSettings(learning_rate=2e-3, schedule="cosine", warmup_steps=20),
         training=TrainingSettings(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,22 +14,11 @@ from ctsan.model.clip_encoder import matching_noise, unreliable
 from ctsan.model.description_model import DescriptionModel
 from ctsan.tasks.building import build_description_model, build_description_task
 from ctsan.tasks.description import DescriptionTask
-from ctsan.text.concepts import Concept, Concepts
-from ctsan.text.vocabulary import SPECIALS, Vocabulary
 from ctsan.text.words import Words
 from ctsan.video.store import (
-    ClipFeatures,
-    ClipRecord,
     FeatureStore,
-    Manifest,
-    Recipe,
-    write_clip,
-    write_manifest,
 )
 
-GRID, CHANNELS = (2, 2), 6
-ANIMALS, DEEDS = ("dog", "cat", "bird", "horse"), ("runs", "sleeps", "eats")
-WORDS = ("a", *ANIMALS, *DEEDS)
 SETTINGS = (
     "model.hidden_dim=16",
     "model.embedding_dim=8",
@@ -40,50 +27,9 @@ SETTINGS = (
 )
 
 
-@pytest.fixture(scope="module")
-def words() -> Words:
-    vocabulary = Vocabulary((*SPECIALS, *WORDS), (*[0] * len(SPECIALS), *[9] * len(WORDS)))
-    concepts = Concepts(tuple(Concept(word, "noun", 9) for word in WORDS[1:]))
-    embedding = np.random.default_rng(0).normal(size=(len(vocabulary), 8)).astype(np.float32)
-    return Words(vocabulary, concepts, embedding)
-
-
-@pytest.fixture(scope="module")
-def clips() -> list[Clip]:
-    """Every animal does everything, and two people say so."""
-    pairs = [(animal, deed) for animal in ANIMALS for deed in DEEDS]
-    return [
-        Clip(
-            id=f"{animal} {deed}",
-            path=Path("none"),
-            captions=(f"a {animal} {deed}", f"{animal} {deed}"),
-            split="train",
-        )
-        for animal, deed in pairs
-    ]
-
-
-@pytest.fixture(scope="module")
-def store(clips: Sequence[Clip], tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
-    """Maps from which animal and deed can be told: the deed by the order of two frames among others."""
-    folder = tmp_path_factory.mktemp("store")
-    recipe = Recipe("mine", GRID, CHANNELS, mirrored=False, details={"imported": True})
-    random = np.random.default_rng(0)
-    records = {}
-    for number, clip in enumerate(clips):
-        animal, deed = divmod(number, len(DEEDS))
-        maps = 0.1 * random.normal(size=(3 + number % 3, *GRID, CHANNELS))
-        maps[:, animal // 2, animal % 2, animal] += 3
-        maps[deed, :, :, 4] += 3
-        write_clip(folder, clip.id, ClipFeatures(maps.astype(np.float16), None), recipe="", source="")
-        records[clip.id] = ClipRecord(len(maps), 0, 0)
-    write_manifest(folder, Manifest(recipe, records, {}))
-    return FeatureStore(folder)
-
-
 def make_task(words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str) -> DescriptionTask:
     settings = load_settings("laptop", (*SETTINGS, "model.dropout=0", "detector.dropout=0", *overrides))
-    model = build_description_model(settings, words, grid=GRID, channels=CHANNELS, seed=0)
+    model = build_description_model(settings, words, grid=store.grid, channels=store.channels, seed=0)
     settings = replace(settings, decoding=replace(settings.decoding, beam=3, max_words=6))
     return build_description_task(settings, words, store, model=model, train=clips, validation=clips)
 

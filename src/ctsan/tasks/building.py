@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from ctsan.config import Settings
 from ctsan.data.batches import encode_captions, references, thin
-from ctsan.data.corpus import Clip
+from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, QueryItem
+from ctsan.model.blank_model import BlankModel
+from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
+from ctsan.model.retrieval_model import RetrievalModel
+from ctsan.tasks.blank import BlankTask
+from ctsan.tasks.choice import ChoiceTask
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.description import DescriptionTask
+from ctsan.tasks.retrieval import RetrievalTask
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
@@ -26,8 +33,7 @@ def build_description_model(
     settings: Settings, words: Words, *, grid: tuple[int, int], channels: int, seed: int
 ) -> DescriptionModel:
     """A fresh model; the same seed gives the same weights."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with _drawing(seed):
         return DescriptionModel(
             clip_encoder=_clip_encoder(settings, words, grid=grid, channels=channels),
             hidden_dim=settings.model.hidden_dim,
@@ -49,13 +55,7 @@ def build_description_task(
 ) -> DescriptionTask:
     return DescriptionTask(
         model=model,
-        clips=TaskClips(
-            store=store,
-            words=words,
-            train=train,
-            validation=validation,
-            max_frames=settings.model.max_frames,
-        ),
+        clips=_clips(settings, words, store, train, validation),
         attention_weight=settings.loss.attention_weight,
         concept_weight=settings.loss.concept_weight,
         label_smoothing=settings.loss.label_smoothing,
@@ -63,6 +63,104 @@ def build_description_task(
         beam=settings.decoding.beam,
         max_words=settings.decoding.max_words,
         length_penalty=settings.decoding.length_penalty,
+    )
+
+
+def build_blank_task(
+    settings: Settings,
+    words: Words,
+    store: FeatureStore,
+    *,
+    train: Sequence[Clip],
+    validation: Sequence[Clip],
+    items: Sequence[BlankItem],
+    train_items: Sequence[BlankItem] = (),
+    seed: int,
+) -> BlankTask:
+    with _drawing(seed):
+        model = BlankModel(
+            clip_encoder=_clip_encoder(settings, words, grid=store.grid, channels=store.channels),
+            hidden_dim=settings.model.hidden_dim,
+            input_attention=settings.attention.input,
+            output_attention=settings.attention.output,
+            num_layers=settings.model.num_layers,
+            dropout=settings.model.dropout,
+        )
+    return BlankTask(
+        model=model,
+        clips=_clips(settings, words, store, train, validation),
+        train=train_items,
+        validation=items,
+        attention_weight=settings.loss.attention_weight,
+        concept_weight=settings.loss.concept_weight,
+        label_smoothing=settings.loss.label_smoothing,
+        questions_per_clip=settings.training.captions_per_clip,
+        max_words=settings.decoding.max_words,
+    )
+
+
+def build_choice_task(
+    settings: Settings,
+    words: Words,
+    store: FeatureStore,
+    *,
+    train: Sequence[Clip],
+    validation: Sequence[Clip],
+    items: Sequence[ChoiceItem],
+    train_items: Sequence[ChoiceItem],
+    seed: int,
+) -> ChoiceTask:
+    with _drawing(seed):
+        model = ChoiceModel(
+            clip_encoder=_clip_encoder(settings, words, grid=store.grid, channels=store.channels),
+            hidden_dim=settings.model.hidden_dim,
+            input_attention=settings.attention.input,
+            num_layers=settings.model.num_layers,
+            dropout=settings.model.dropout,
+        )
+    return ChoiceTask(
+        model=model,
+        clips=_clips(settings, words, store, train, validation),
+        train=train_items,
+        validation=items,
+        attention_weight=settings.loss.attention_weight,
+        concept_weight=settings.loss.concept_weight,
+        questions_per_clip=settings.training.captions_per_clip,
+        max_words=settings.decoding.max_words,
+        margin=settings.loss.choice_margin,
+    )
+
+
+def build_retrieval_task(
+    settings: Settings,
+    words: Words,
+    store: FeatureStore,
+    *,
+    train: Sequence[Clip],
+    validation: Sequence[Clip],
+    items: Sequence[QueryItem],
+    seed: int,
+) -> RetrievalTask:
+    with _drawing(seed):
+        model = RetrievalModel(
+            clip_encoder=_clip_encoder(settings, words, grid=store.grid, channels=store.channels),
+            hidden_dim=settings.model.hidden_dim,
+            sketch_dim=settings.retrieval.sketch_dim,
+            joint_dim=settings.retrieval.joint_dim,
+            joint_dropout=settings.retrieval.dropout,
+            input_attention=settings.attention.input,
+            num_layers=settings.model.num_layers,
+            dropout=settings.model.dropout,
+        )
+    return RetrievalTask(
+        model=model,
+        clips=_clips(settings, words, store, train, validation),
+        validation=items,
+        attention_weight=settings.loss.attention_weight,
+        concept_weight=settings.loss.concept_weight,
+        captions_per_clip=settings.training.captions_per_clip,
+        max_words=settings.decoding.max_words,
+        margin=settings.loss.retrieval_margin,
     )
 
 
@@ -97,6 +195,26 @@ def _channel_statistics(clips: Sequence[Clip], store: FeatureStore) -> tuple[Ten
     means = total / count
     variances = (squares / count - means.square()).clamp(min=0)
     return means.float(), (variances.sqrt() + 1e-3).float()
+
+
+@contextmanager
+def _drawing(seed: int) -> Iterator[None]:
+    """First weights follow from the seed alone, and leave other draws as they were."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def _clips(
+    settings: Settings,
+    words: Words,
+    store: FeatureStore,
+    train: Sequence[Clip],
+    validation: Sequence[Clip],
+) -> TaskClips:
+    return TaskClips(
+        store=store, words=words, train=train, validation=validation, max_frames=settings.model.max_frames
+    )
 
 
 def _clip_encoder(settings: Settings, words: Words, *, grid: tuple[int, int], channels: int) -> ClipEncoder:

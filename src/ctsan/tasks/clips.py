@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,11 +12,20 @@ from ctsan.data.batches import pad_maps, references, thin
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.concepts import precision_at_k
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding, matching_noise
-from ctsan.tasks.task import ShownConcept
+from ctsan.tasks.task import Example, ShownConcept
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore, Maps
 
 _AT_ONCE = 32  # clips that are encoded together when nothing is learnt
+
+
+class ItemExample(NamedTuple):
+    """An item of the other tasks with an answer, as sentences to look at."""
+
+    clip: str
+    said: str
+    right: str
+    is_right: bool
 
 
 class TaskClips:
@@ -69,17 +79,46 @@ class TaskClips:
             for clip, words, confidences in found
         }
 
-    def judge_concepts(self, encoder: ClipEncoder, scores: Tensor) -> dict[str, float]:
-        """The detector's precision on validation, by its scores (B, V) there, and on as many training clips.
+    def judge_concepts(self, encoder: ClipEncoder, scores: Tensor | None = None) -> dict[str, float]:
+        """The detector's precision on validation and on as many training clips; nothing without a detector.
 
         The encoder is told how much they differ: see `unreliable`.
+
+        Args:
+            scores: (B, V), of the validation clips, if they are there already.
         """
+        if encoder.detector is None:
+            return {}
         k, seen = encoder.num_concepts, self.train[: len(self.validation)]
-        known = torch.cat([e.detection.scores.cpu() for _, e in self.encoded(encoder, seen) if e.detection])
-        truth = self.reference(seen)
+        known, truth = self._scores(encoder, seen), self.reference(seen)
+        scores = self._scores(encoder, self.validation) if scores is None else scores
         precision = precision_at_k(scores, self.reference(self.validation), k)
         encoder.word_noise.fill_(matching_noise(known, truth, num_concepts=k, precision=precision))
         return {"precision": precision, "precision on train": precision_at_k(known, truth, k)}
+
+    def examples(self, encoder: ClipEncoder, answered: Sequence[ItemExample]) -> list[Example]:
+        """The first answered item of every validation clip that has one."""
+        concepts: dict[str, tuple[ShownConcept, ...]] = {}
+        for clips, encoding in self.encoded(encoder, self.validation):
+            concepts |= self.shown_concepts(clips, encoding)
+        first = {item.clip: item for item in reversed(answered)}
+        return [
+            Example(
+                clip=clip.id,
+                path=clip.path,
+                caption=item.said,
+                references=(item.right,),
+                concepts=concepts[clip.id],
+                score=float(item.is_right),
+            )
+            for clip in self.validation
+            if (item := first.get(clip.id))
+        ]
+
+    def _scores(self, encoder: ClipEncoder, clips: Sequence[Clip]) -> Tensor:
+        """Of all candidates, (B, V)."""
+        found = (encoding.detection for _, encoding in self.encoded(encoder, clips))
+        return torch.cat([detection.scores.cpu() for detection in found if detection])
 
     def _maps(self, clip: Clip, *, mirrored: bool) -> Maps:
         """Mirrored ones where they are wanted and stored."""

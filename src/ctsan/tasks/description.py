@@ -12,10 +12,9 @@ from ctsan.data.batches import CaptionBatch, encode_captions, pad_words
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores, cider_of_each
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.concept_detector import concept_loss
 from ctsan.model.description_model import DescriptionModel
-from ctsan.model.semantic_attention import attention_regulariser
 from ctsan.tasks.clips import TaskClips
+from ctsan.tasks.losses import attention_losses, detector_losses
 from ctsan.tasks.task import Example, ShownConcept
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
 
@@ -96,15 +95,14 @@ class DescriptionTask:
             label_smoothing=self.label_smoothing,
         )
         losses = {"words": over_clips(likelihood.view_as(following).sum(dim=1))}
-        if self.attention_weight:
-            for name, weights in (("input", decoded.input_weights), ("output", decoded.output_weights)):
-                if weights is not None:
-                    regulariser = over_clips(attention_regulariser(weights, following != PAD))
-                    losses[f"{name} attention"] = self.attention_weight * regulariser
-        if encoding.detection is not None:
-            concepts = concept_loss(encoding.detection.scores, batch.reference).mean()
-            losses["concepts"] = self.concept_weight * concepts
-        return losses
+        steps = following != PAD
+        losses |= attention_losses(
+            self.attention_weight,
+            input=(decoded.input_weights, steps),
+            output=(decoded.output_weights, steps),
+            mean=over_clips,
+        )
+        return losses | detector_losses(self.concept_weight, encoding, batch.reference)
 
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:

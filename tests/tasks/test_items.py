@@ -1,0 +1,111 @@
+"""Blank, choice and retrieval: each learns twelve clips by heart, with and without concept words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from ctsan.config import load_settings
+from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, QueryItem
+from ctsan.tasks.blank import encode_blanks
+from ctsan.tasks.building import build_blank_task, build_choice_task, build_retrieval_task
+from ctsan.text.vocabulary import BLANK, UNK
+from ctsan.text.words import Words
+from ctsan.video.store import FeatureStore
+
+SETTINGS = (
+    "model.hidden_dim=16",
+    "model.embedding_dim=8",
+    "model.dropout=0",
+    "detector.attention_dim=4",
+    "detector.num_concepts=3",
+    "detector.dropout=0",
+    "retrieval.sketch_dim=64",
+    "retrieval.joint_dim=16",
+    "retrieval.dropout=0",
+    "loss.label_smoothing=0",
+    "loss.concept_weight=1",
+)
+
+
+def blanks(clips: Sequence[Clip]) -> list[BlankItem]:
+    return [BlankItem(clip.id, f"a _____ {clip.id.split()[1]}", clip.id.split()[0]) for clip in clips]
+
+
+def choices(clips: Sequence[Clip]) -> list[ChoiceItem]:
+    """The clip's own sentence and those of the four clips after it; the right one moves about."""
+    items = []
+    for place, clip in enumerate(clips):
+        others = [clips[(place + step) % len(clips)].captions[0] for step in (1, 2, 3, 4)]
+        answer = place % 5
+        items.append(ChoiceItem(clip.id, (*others[:answer], clip.captions[0], *others[answer:]), answer))
+    return items
+
+
+def queries(clips: Sequence[Clip]) -> list[QueryItem]:
+    return [QueryItem(clip.captions[0], clip.id) for clip in clips]
+
+
+def make(kind: str, words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str) -> Any:
+    settings = load_settings("laptop", (*SETTINGS, *overrides))
+    common = {"train": clips, "validation": clips, "seed": 0}
+    match kind:
+        case "blank":
+            return build_blank_task(settings, words, store, **common, items=blanks(clips))
+        case "choice":
+            items = choices(clips)
+            return build_choice_task(settings, words, store, **common, train_items=items, items=items)
+        case _:
+            return build_retrieval_task(settings, words, store, **common, items=queries(clips))
+
+
+@pytest.mark.parametrize("detector", ["true", "false"])
+@pytest.mark.parametrize(("kind", "steps"), [("blank", 60), ("choice", 80), ("retrieval", 80)])
+def test_it_learns_twelve_clips_by_heart(
+    words: Words, clips: list[Clip], store: FeatureStore, kind: str, steps: int, detector: str
+) -> None:
+    task = make(kind, words, clips, store, f"detector.enabled={detector}")
+    optimiser = torch.optim.Adam(task.model.parameters(), lr=0.02)
+    everything = range(task.num_examples)
+    torch.manual_seed(0)
+    for _ in range(steps):
+        task.model.train()
+        losses = task.losses(task.batch(everything, mirrored=[False] * len(everything)))
+        optimiser.zero_grad()
+        torch.stack(list(losses.values())).sum().backward()
+        optimiser.step()
+    metrics = task.evaluate()
+    assert metrics["R@1" if kind == "retrieval" else "accuracy"] == 1.0
+    assert ("precision" in metrics) == (detector == "true")
+    assert len(task.examples()) == len(clips)
+    assert all(example.score == 1 for example in task.examples())
+
+
+def test_every_concept_candidate_of_a_caption_is_left_out_once(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    task = make("blank", words, clips, store)
+    batch = task.batch(range(task.num_examples), mirrored=[False] * task.num_examples)
+    assert len(batch.answers) == 4 * len(clips)  # animal and deed in either caption
+    assert (batch.sentences.gather(1, batch.places[:, None]) == BLANK).all()
+    assert ((batch.sentences == BLANK).sum(dim=1) == 1).all()
+
+
+def test_blanks_and_unknown_words_keep_their_places(words: Words) -> None:
+    numbers, places = encode_blanks("a _____ qwertz _____.", words.vocabulary)
+    assert numbers == (words.vocabulary.encode(["a"])[0], BLANK, UNK, BLANK)
+    assert places == [1, 3]
+
+
+def test_a_clip_drawn_twice_is_encoded_once_and_is_not_its_own_negative(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    task = make("retrieval", words, clips, store, "training.captions_per_clip=1")
+    batch = task.batch([0, 1, 2], mirrored=[False] * 3)  # two captions of the first clip, one of the second
+    assert len(batch.maps) == 2
+    assert batch.clip_of_caption.tolist() == [0, 0, 1]
+    alone = task.batch([0, 1], mirrored=[False] * 2)
+    assert task.losses(alone)["ranking"].item() == 0  # there is nothing to be told apart
