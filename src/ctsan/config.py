@@ -54,7 +54,8 @@ class DetectorSettings:
     num_concepts: Count = 10  # K
     num_candidates: Count = 2000  # V; fewer if the words hold fewer
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
-    dropout: Share = 0.2  # of its own: it knows a few hundred clips by heart long before the words are learnt
+    dropout: Share = 0.2
+    trace_dropout: Share = 0.0  # whole traces, which keeps a few hundred clips from being known by heart
     weighted: Switch = False  # concept embeddings times confidence: the language loss trains the detector
 
 
@@ -135,7 +136,7 @@ PROFILES: Mapping[str, Settings] = {
     # Chosen on the validation split of 500 training clips with 20 captions each.
     "laptop": Settings(
         model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=10, dropout=0.3),
-        detector=DetectorSettings(attention_dim=32, dropout=0.7),
+        detector=DetectorSettings(attention_dim=32, dropout=0.5, trace_dropout=0.6),
         retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256),
         loss=LossSettings(attention_weight=0.0, concept_weight=100.0, label_smoothing=0.1),
         optimiser=OptimiserSettings(learning_rate=2e-3, schedule="cosine", warmup_steps=20),

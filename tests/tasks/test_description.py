@@ -24,11 +24,16 @@ SETTINGS = (
     "model.embedding_dim=8",
     "detector.attention_dim=4",
     "detector.num_concepts=3",
+    "model.dropout=0",
+    "detector.dropout=0",
+    "detector.trace_dropout=0",
 )
 
 
 def make_task(words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str) -> DescriptionTask:
-    settings = load_settings("laptop", (*SETTINGS, "model.dropout=0", "detector.dropout=0", *overrides))
+    settings = load_settings(
+        "laptop", (*SETTINGS, "model.dropout=0", "detector.dropout=0", "detector.trace_dropout=0", *overrides)
+    )
     model = build_description_model(settings, words, grid=store.grid, channels=store.channels, seed=0)
     settings = replace(settings, decoding=replace(settings.decoding, beam=3, max_words=6))
     return build_description_task(settings, words, store, model=model, train=clips, validation=clips)

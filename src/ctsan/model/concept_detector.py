@@ -6,14 +6,17 @@ of the model's loss. `examples/foreign_model.py` shows it in a model that has no
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from ctsan.model.lstm import LayerNormLSTM, LayerNormLSTMLayer
+from ctsan.model.recurrence import as_multiplied
+from ctsan.model.video_encoder import MEMORY
 
 
 class Detection(NamedTuple):
@@ -54,7 +57,8 @@ class TraceAttention(nn.Module):
 
     The first convolution sees v ⊙ h, and v is the same for all traces. Σ_d W[a,d] * (v[d] h[d]) is
     Σ_d h[d] (W[a,d] * v[d]), where * convolves over the grid: so W is convolved with v once a frame, and each
-    trace costs a matrix product, a ninth of its convolution. `forward_plainly` is the same, as printed.
+    trace costs a matrix product, a ninth of its convolution. The second convolution is a matrix product as
+    well, for a grid is small. `forward_plainly` is the same, as printed.
     """
 
     def __init__(self, *, hidden_dim: int, attention_dim: int) -> None:
@@ -67,27 +71,75 @@ class TraceAttention(nn.Module):
 
     def forward(self, regions: Tensor, hidden: Tensor) -> Tensor:
         """Regions of one frame (B, D, h, w) and states of the traces (B, L, D) to weights (B, L, h, w)."""
-        batch, dim, height, width = regions.shape
-        patches = F.unfold(regions, 3, padding=1).view(batch, dim, 9, -1)  # (B, D, 9, P)
-        kernels = self.first.weight.flatten(2).movedim(1, 0)  # (D, A, 9)
-        shared = kernels @ patches  # (B, D, A, P)
-        inner = hidden @ shared.flatten(2)  # (B, L, A P)
-        return self._weights(inner.view(*hidden.shape[:2], -1, height, width))
+        return self.weigh(regions, hidden, *self.matrices(regions))
+
+    def matrices(self, regions: Tensor) -> tuple[Tensor, Tensor]:
+        """Both convolutions' weights as `weigh` wants them, the same for all frames: (D, 9, A), (A P, P)."""
+        height, width = regions.shape[-2:]
+        first = self.first.weight.flatten(2).permute(1, 2, 0).contiguous()
+        cells = torch.eye(height * width, dtype=first.dtype, device=first.device)
+        is_neighbour = F.unfold(cells.view(-1, 1, height, width), 3, padding=1)  # (P, 9, P)
+        second = torch.einsum("ak,qkp->aqp", self.second.weight[0].flatten(1), is_neighbour)
+        return first, second.flatten(0, 1)
+
+    def weigh(self, regions: Tensor, hidden: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        patches = F.unfold(regions, 3, padding=1).view(*regions.shape[:2], 9, -1)  # (B, D, 9, P)
+        inner: Tensor = SharedConvolution.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            as_multiplied(patches), as_multiplied(first), as_multiplied(hidden)
+        )  # (B, L, A, P)
+        inner = inner.add_(self.first_bias.flatten(1)).relu_()
+        weights: Tensor = (inner.flatten(2) @ second).softmax(dim=2)  # (B, L, P)
+        return weights.view(*hidden.shape[:2], *regions.shape[2:])
 
     def forward_plainly(self, regions: Tensor, hidden: Tensor) -> Tensor:
         products = regions[:, None] * hidden[..., None, None]  # (B, L, D, h, w)
-        inner = self.first(products.flatten(0, 1))  # (B L, A, h, w)
-        return self._weights(inner.view(*hidden.shape[:2], *inner.shape[1:]))
+        scores = self.second((self.first(products.flatten(0, 1)) + self.first_bias).relu())  # (B L, 1, h, w)
+        weights: Tensor = scores.flatten(1).softmax(dim=1)
+        return weights.view(*hidden.shape[:2], *regions.shape[2:])
 
-    def _weights(self, inner: Tensor) -> Tensor:
-        """(B, L, A, h, w) to (B, L, h, w)."""
-        scores = self.second((inner + self.first_bias).flatten(0, 1).relu())  # (B L, 1, h, w)
-        weights: Tensor = scores.flatten(1).softmax(dim=1).view(*inner.shape[:2], *inner.shape[3:])
-        return weights
+
+class SharedConvolution(torch.autograd.Function):
+    """Σ_d h[d] (W[a,d] * v[d]) for all traces of a frame, clip by clip.
+
+    W convolved with v is D times the size of a frame: it is there for one clip at a time only, and is made
+    again for the backward pass. So memory stays bounded, and reusing it is much faster than asking for more.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, patches: Tensor, kernels: Tensor, hidden: Tensor) -> Tensor:
+        """Patches (B, D, 9, P), kernels (D, 9, A) and states (B, L, D) to (B, L, A, P)."""
+        ctx.save_for_backward(patches, kernels, hidden)
+        shared = patches.new_empty(kernels.shape[0], kernels.shape[2], patches.shape[3])  # (D, A, P)
+        inner = patches.new_empty(*hidden.shape[:2], *shared.shape[1:])
+        for clip, states in enumerate(hidden):
+            torch.bmm(kernels.mT, patches[clip], out=shared)
+            torch.mm(states, shared.flatten(1), out=inner[clip].flatten(1))
+        return inner
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_inner: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        patches, kernels, hidden = ctx.saved_tensors
+        shared = patches.new_empty(kernels.shape[0], *d_inner.shape[2:])  # and then its gradient
+        d_patches, d_hidden = torch.empty_like(patches), torch.empty_like(hidden)
+        d_kernels = torch.zeros_like(kernels)
+        for clip, d_result in enumerate(d_inner.flatten(2)):  # (L, A P)
+            torch.bmm(kernels.mT, patches[clip], out=shared)
+            torch.mm(d_result, shared.flatten(1).mT, out=d_hidden[clip])
+            torch.mm(hidden[clip].mT, d_result, out=shared.flatten(1))
+            torch.bmm(kernels, shared, out=d_patches[clip])
+            d_kernels.baddbmm_(patches[clip], shared.mT)
+        return d_patches, d_kernels, d_hidden
 
 
 class ConceptDetector(nn.Module):
-    """L tracing LSTMs with shared parameters, one for each cell of the grid, that raise words together."""
+    """L tracing LSTMs with shared parameters, one for each cell of the grid, that raise words together.
+
+    Args:
+        trace_dropout: the share of traces that are left out for each training clip. The paper has none. On a
+            few hundred clips the traces together soon tell every clip from all others; when any of them may
+            be missing, each has to see the words by itself.
+    """
 
     def __init__(
         self,
@@ -98,18 +150,25 @@ class ConceptDetector(nn.Module):
         attention_dim: int,
         num_layers: int = 2,
         dropout: float = 0.2,
+        trace_dropout: float = 0.0,
         recompute_attention: bool = False,
     ) -> None:
         super().__init__()
         self.num_traces = grid[0] * grid[1]
         self.dropout = dropout
+        self.trace_dropout = trace_dropout
         self.recompute_attention = recompute_attention
         self.attend = TraceAttention(hidden_dim=hidden_dim, attention_dim=attention_dim)
         self.trace = LayerNormLSTM(
-            input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
+            input_dim=hidden_dim,
+            hidden_dim=hidden_dim,
+            num_layers=num_layers,
+            dropout=dropout,
+            memory=MEMORY,
         )
         self.name = nn.Linear(self.num_traces * hidden_dim, num_candidates)  # W_p, b_p
-        nn.init.xavier_uniform_(self.name.weight)
+        # Smaller than Xavier's: random scores of rare words would have to be unlearnt clip by clip.
+        nn.init.xavier_uniform_(self.name.weight, gain=0.1)
         nn.init.zeros_(self.name.bias)
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> Detection:
@@ -124,22 +183,27 @@ class ConceptDetector(nn.Module):
         # A trace's input is a mean of cells, and so is its linear map: cells are mapped once for all traces.
         mapped = first_layer.from_input(regions.flatten(3).mT)  # (B, N, P, 4 D)
         state = self.trace.initial(batch * self.num_traces, regions)
+        trace_is_real = frame_is_real.repeat_interleave(self.num_traces, dim=0)  # (B L, N)
+        is_padded = (~frame_is_real).any(dim=0).tolist()  # whether any clip has ended by a frame
         one_hot = torch.eye(self.num_traces, dtype=regions.dtype, device=regions.device)
         weights = one_hot.view(1, self.num_traces, height, width).expand(batch, -1, -1, -1)
+        convolutions = self.attend.matrices(regions)
         attention = []
         for number, (frame, cells) in enumerate(zip(regions.unbind(1), mapped.unbind(1), strict=True)):
             if number:
                 hidden = state.top.view(batch, self.num_traces, -1)  # (B, L, D)
-                weights = self._attend(frame, hidden)  # eqs. 3 and 4
+                weights = self._weigh(frame, hidden, *convolutions)  # eqs. 3 and 4
             context = first_layer.norm_input(weights.flatten(2) @ cells)  # eq. 1, (B, L, 4 D)
-            after = self.trace.step(context.flatten(0, 1), state, is_projected=True)  # eq. 2
-            here = frame_is_real[:, number].repeat_interleave(self.num_traces)[None, :, None]
-            state = type(state)(
-                torch.where(here, after.hidden, state.hidden), torch.where(here, after.cell, state.cell)
+            state = self.trace.step(  # eq. 2
+                context.flatten(0, 1),
+                state,
+                is_projected=True,
+                is_real=trace_is_real[:, number] if is_padded[number] else None,
             )
             attention.append(weights)
         states = state.top.view(batch, self.num_traces, -1)  # (B, L, D)
-        last = F.dropout(states.flatten(1), self.dropout, self.training)
+        kept = F.dropout(states.new_ones(batch, self.num_traces, 1), self.trace_dropout, self.training)
+        last = F.dropout((states * kept).flatten(1), self.dropout, self.training)
         return Detection(self.name(last), torch.stack(attention, dim=1), states)  # eq. 5
 
     def shares(self, states: Tensor, concepts: Tensor) -> Tensor:
@@ -147,12 +211,11 @@ class ConceptDetector(nn.Module):
         rows = self.name.weight[concepts].view(*concepts.shape, self.num_traces, -1)  # (B, K, L, D)
         return torch.einsum("bkld,bld->bkl", rows, states)
 
-    def _attend(self, frame: Tensor, hidden: Tensor) -> Tensor:
+    def _weigh(self, frame: Tensor, hidden: Tensor, first: Tensor, second: Tensor) -> Tensor:
         if self.recompute_attention and torch.is_grad_enabled():
-            # What all traces share is D times the size of a frame: it is made again for the backward pass.
-            weights: Tensor = checkpoint(self.attend, frame, hidden, use_reentrant=False)
+            weights: Tensor = checkpoint(self.attend.weigh, frame, hidden, first, second, use_reentrant=False)
             return weights
-        return self.attend(frame, hidden)  # type: ignore[no-any-return]
+        return self.attend.weigh(frame, hidden, first, second)
 
 
 def concept_loss(scores: Tensor, reference: Tensor) -> Tensor:

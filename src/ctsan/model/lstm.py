@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from ctsan.model.recurrence import Recurrence, as_multiplied
 
 
 class State(NamedTuple):
@@ -24,7 +27,7 @@ class State(NamedTuple):
 class LayerNormLSTMLayer(nn.Module):
     """One layer. The input's share of the gates is computed for all steps at once, outside the recurrence."""
 
-    def __init__(self, *, input_dim: int, hidden_dim: int) -> None:
+    def __init__(self, *, input_dim: int, hidden_dim: int, memory: int = 4) -> None:
         super().__init__()
         self.hidden_dim = hidden_dim
         self.from_input = nn.Linear(input_dim, 4 * hidden_dim, bias=False)
@@ -35,7 +38,9 @@ class LayerNormLSTMLayer(nn.Module):
         nn.init.xavier_uniform_(self.from_input.weight)
         nn.init.xavier_uniform_(self.from_hidden.weight)
         with torch.no_grad():
-            self.norm_input.bias[:hidden_dim] = 1  # remember at first
+            # After `memory` steps about a third is left; what is written is little where much is remembered.
+            self.norm_input.bias[:hidden_dim] = math.log(max(memory - 1, 1))
+            self.norm_input.bias[hidden_dim : 2 * hidden_dim] = -math.log(max(memory / 4, 1))
 
     def project(self, x: Tensor) -> Tensor:
         """The input's share of the gates, (..., 4 D)."""
@@ -52,28 +57,39 @@ class LayerNormLSTMLayer(nn.Module):
     def forward(
         self, x: Tensor, hidden: Tensor, cell: Tensor, is_real: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """All steps: hidden states (B, T, D), and the last hidden state and cell."""
-        outputs = []
-        for step, projected in enumerate(self.project(x).unbind(dim=1)):
-            after = self.advance(projected, hidden, cell)
-            if is_real is None:
-                hidden, cell = after
-            else:  # padding leaves everything as it was
-                here = is_real[:, step, None]
-                hidden, cell = torch.where(here, after[0], hidden), torch.where(here, after[1], cell)
-            outputs.append(hidden)
-        return torch.stack(outputs, dim=1), hidden, cell
+        """All steps, the same as one by one: hidden states (B, T, D), and the last hidden state and cell."""
+        projected = self.project(x.transpose(0, 1))  # (T, B, 4 D): a step lies in one piece
+        outputs, hidden, cell = Recurrence.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            projected,
+            hidden.to(projected.dtype),
+            cell.to(projected.dtype),
+            None if is_real is None else is_real.mT,
+            as_multiplied(self.from_hidden.weight),
+            self.norm_hidden.weight,
+            self.norm_cell.weight,
+            self.norm_cell.bias,
+            self.norm_cell.eps,
+        )
+        return outputs.transpose(0, 1), hidden, cell
 
 
 class LayerNormLSTM(nn.Module):
-    """Layers on top of each other, with dropout on the input of every layer but the first."""
+    """Layers on top of each other, with dropout on the input of every layer but the first.
 
-    def __init__(self, *, input_dim: int, hidden_dim: int, num_layers: int = 2, dropout: float = 0.0) -> None:
+    Args:
+        memory: how many steps it remembers before it has learnt anything; frames are many, and words few.
+    """
+
+    def __init__(
+        self, *, input_dim: int, hidden_dim: int, num_layers: int = 2, dropout: float = 0.0, memory: int = 4
+    ) -> None:
         super().__init__()
         self.dropout = dropout
         self.hidden_dim = hidden_dim
         self.layers = nn.ModuleList(
-            LayerNormLSTMLayer(input_dim=input_dim if n == 0 else hidden_dim, hidden_dim=hidden_dim)
+            LayerNormLSTMLayer(
+                input_dim=input_dim if n == 0 else hidden_dim, hidden_dim=hidden_dim, memory=memory
+            )
             for n in range(num_layers)
         )
 
@@ -103,15 +119,25 @@ class LayerNormLSTM(nn.Module):
             cells.append(cell)
         return x, State(torch.stack(hiddens), torch.stack(cells))
 
-    def step(self, x: Tensor, state: State, *, is_projected: bool = False) -> State:
-        """One step from an input (B, input), or from the first layer's `project` of it."""
+    def step(
+        self, x: Tensor, state: State, *, is_projected: bool = False, is_real: Tensor | None = None
+    ) -> State:
+        """One step from an input (B, input), or from the first layer's `project` of it.
+
+        Args:
+            is_real: (B,), False where the state stays as it was.
+        """
+        here = None if is_real is None else is_real[:, None]
         hiddens, cells = [], []
-        for number, layer in enumerate(self.layers):
+        before = zip(state.hidden.unbind(0), state.cell.unbind(0), strict=True)
+        for number, (layer, (hidden, cell)) in enumerate(zip(self.layers, before, strict=True)):
             assert isinstance(layer, LayerNormLSTMLayer)
             if number:
                 x = F.dropout(x, self.dropout, self.training)
             projected = x if is_projected and number == 0 else layer.project(x)
-            x, cell = layer.advance(projected, state.hidden[number], state.cell[number])
+            x, after = layer.advance(projected, hidden, cell)
+            if here is not None:
+                x, after = torch.where(here, x, hidden), torch.where(here, after, cell)
             hiddens.append(x)
-            cells.append(cell)
+            cells.append(after)
         return State(torch.stack(hiddens), torch.stack(cells))

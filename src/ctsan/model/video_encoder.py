@@ -7,13 +7,19 @@ from torch.nn import functional as F
 
 from ctsan.model.lstm import LayerNormLSTM, State
 
+MEMORY = 20  # frames: a clip's, so that its beginning counts at its end
+
 
 class VideoEncoder(nn.Module):
     def __init__(self, *, hidden_dim: int, num_layers: int = 2, dropout: float = 0.2) -> None:
         super().__init__()
         self.dropout = dropout
         self.lstm = LayerNormLSTM(
-            input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
+            input_dim=hidden_dim,
+            hidden_dim=hidden_dim,
+            num_layers=num_layers,
+            dropout=dropout,
+            memory=MEMORY,
         )
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> State:

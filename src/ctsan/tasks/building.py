@@ -232,6 +232,7 @@ def _clip_encoder(settings: Settings, words: Words, *, grid: tuple[int, int], ch
             attention_dim=detector.attention_dim,
             num_layers=model.num_layers,
             dropout=detector.dropout,
+            trace_dropout=detector.trace_dropout,
             recompute_attention=model.hidden_dim * detector.attention_dim > _RECOMPUTE_ABOVE,
         )
         if detector.enabled
