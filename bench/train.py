@@ -156,7 +156,7 @@ class Trainer:
 
     def __init__(self, model: DescriptionModel, batch: CaptionBatch, *, word_by_word: bool = False) -> None:
         self.model, self.batch, self.word_by_word = model.train(), batch, word_by_word
-        self.adam = torch.optim.Adam(model.parameters(), lr=1e-4)
+        self.adam = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     @torch.no_grad()
     def loss(self) -> float:

@@ -48,6 +48,19 @@ def test_a_run_answers_about_video_files(shapes: Path, run: Path) -> None:
     assert concepts == {"clip": str(clips[0]), "concepts": first["concepts"]}
 
 
+def test_a_run_is_measured_on_a_split_of_a_corpus(shapes: Path, run: Path) -> None:
+    options = ("--corpus", shapes / "corpus", "--features", shapes / "features")
+    found = json.loads(ctsan("evaluate", run, *options, "--json").stdout)
+    assert found["task"] == "describe"
+    assert {"CIDEr", "BLEU-4", "ROUGE-L", "different", "precision"} <= found["metrics"].keys()
+    said = json.loads(ctsan("describe", shapes / "corpus/clips/0013.mp4", "--model", run, "--json").stdout)
+    assert found["captions"]["clips/0013.mp4"] == said["caption"]
+    table = ctsan("evaluate", run, *options, "--split", "val", "--beam", 1).stdout
+    assert table.startswith("CIDEr ")
+    missing = ctsan("evaluate", shapes / "corpus", *options, exit_code=2).stderr
+    assert "no run is there" in missing
+
+
 def test_python_gives_the_answers_of_the_command(shapes: Path, run: Path) -> None:
     clip = shapes / "corpus/clips/0002.mp4"
     shown = ctsan("describe", clip, "--model", run).stdout

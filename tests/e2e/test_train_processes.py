@@ -24,6 +24,7 @@ SETTINGS = [
     *SMALL,
     "--set=model.dropout=0",
     "--set=detector.dropout=0",
+    "--set=detector.trace_dropout=0",
     "--set=loss.attention_weight=0.01",
     "--set=loss.concept_weight=1",
     # Rounding must not grow: no step is too long, and all candidates are chosen, so that no choice can tip.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-from ctsan.config import OptimiserSettings, load_settings
+from ctsan.config import PROFILES, OptimiserSettings, load_settings
 from ctsan.errors import RunError
 from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
 from ctsan.training.feeding import mirrored_in, move, read_ahead
@@ -113,7 +113,7 @@ def test_rows_hold_the_mean_losses_since_the_row_before(tmp_path: Path) -> None:
 def test_the_learning_rate_of_a_row_is_that_of_its_step(tmp_path: Path) -> None:
     run(tmp_path, StandIn(), "training.epochs=2", "training.report_every=1", "optimiser.warmup_steps=3")
     rates = [row["learning_rate"] for row in read_metrics(tmp_path / METRICS_FILE) if "losses" in row]
-    settings = OptimiserSettings(learning_rate=1e-3, schedule="cosine", warmup_steps=3)
+    settings = replace(PROFILES["laptop"].optimiser, warmup_steps=3)
     assert rates == [learning_rate(settings, step, 12) for step in range(12)]
 
 

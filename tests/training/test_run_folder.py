@@ -34,13 +34,13 @@ def test_the_same_run_is_taken_up_and_may_become_longer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("result", [CHECKPOINT_FILE, WEIGHTS_FILE])
 def test_another_run_is_refused(tmp_path: Path, result: str) -> None:
-    begin(tmp_path)
+    begin(tmp_path, "model.dropout=0.2")
     (tmp_path / result).touch()
     with pytest.raises(UsageError, match="model.dropout is 0.2 there and 0.5 now"):
         begin(tmp_path, "model.dropout=0.5")
     with pytest.raises(RunError, match="holds a run of the task 'describe', not 'retrieve'. Name another"):
-        begin(tmp_path, task="retrieve")
-    assert open_run(tmp_path).settings == load_settings("laptop")
+        begin(tmp_path, "model.dropout=0.2", task="retrieve")
+    assert open_run(tmp_path).settings == load_settings("laptop", ["model.dropout=0.2"])
 
 
 def test_what_is_no_run_folder_is_left_alone(tmp_path: Path) -> None:
