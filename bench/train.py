@@ -31,13 +31,13 @@ from tabulate import tabulate
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.config import PROFILES
+from ctsan.config import PROFILES, Settings
 from ctsan.data.batches import CaptionBatch
 from ctsan.model.concept_detector import ConceptDetector, Detection, TraceAttention, concept_loss
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.lstm import LayerNormLSTM
 from ctsan.model.semantic_attention import attention_regulariser
-from ctsan.tasks.building import build_description_model
+from ctsan.tasks.building import build_model
 from ctsan.text.concepts import Concept, Concepts
 from ctsan.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 from ctsan.text.words import Words
@@ -51,6 +51,12 @@ def make_words(num_words: int, num_candidates: int, embedding_dim: int) -> Words
     concepts = Concepts(tuple(Concept(name, "noun", 1) for name in names[:num_candidates]))
     embedding = np.random.default_rng(0).normal(size=(num_words, embedding_dim)).astype(np.float32)
     return Words(vocabulary, concepts, embedding)
+
+
+def _model(settings: Settings, words: Words, *, channels: int) -> DescriptionModel:
+    model = build_model("describe", settings, words, grid=GRID, channels=channels, seed=0)
+    assert isinstance(model, DescriptionModel)
+    return model
 
 
 def make_batch(
@@ -195,7 +201,7 @@ def measure_steps(
 ) -> dict[str, dict[str, Any]]:
     settings = PROFILES["laptop"]
     words = make_words(2000, 1800, settings.model.embedding_dim)
-    model = build_description_model(settings, words, grid=GRID, channels=1280, seed=0)
+    model = _model(settings, words, channels=1280)
     batch = make_batch(
         words,
         clips=settings.training.batch_size,
@@ -266,7 +272,7 @@ def paper_step(clock: Callable[[], float]) -> dict[str, float]:
         channels=2048,
         longest=15,
     )
-    trainer = Trainer(build_description_model(settings, words, grid=GRID, channels=2048, seed=0), batch)
+    trainer = Trainer(_model(settings, words, channels=2048), batch)
     started = clock()
     trainer.step()
     seconds = clock() - started

@@ -17,7 +17,7 @@ from ctsan.errors import RunError, UsageError, did_you_mean
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.search import Sentence
-from ctsan.tasks.building import build_description_model
+from ctsan.tasks.building import build_model
 from ctsan.tasks.description import NEVER_SAID
 from ctsan.text.vocabulary import BOS, EOS
 from ctsan.text.words import CONCEPTS_FILE, Words
@@ -103,9 +103,14 @@ class Predictor:
         opened = open_run(folder)
         recipe = read_recipe(folder)
         words = Words.load(folder / WORDS_FOLDER)
-        model = build_description_model(
-            opened.settings, words, grid=recipe.grid, channels=recipe.channels, seed=0
+        if opened.task != "describe":
+            raise RunError(
+                f"{folder}: a run of {opened.task!r}, which cannot describe. Name one of 'describe'."
+            )
+        model = build_model(
+            "describe", opened.settings, words, grid=recipe.grid, channels=recipe.channels, seed=0
         )
+        assert isinstance(model, DescriptionModel)
         load_weights(folder / WEIGHTS_FILE, model)
         return cls(model, words, opened.settings, recipe, weights)
 

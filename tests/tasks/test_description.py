@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from ctsan.config import load_settings
-from ctsan.data.corpus import Clip
+from ctsan.data.corpus import Clip, Corpus
 from ctsan.model.clip_encoder import matching_noise, unreliable
 from ctsan.model.description_model import DescriptionModel
-from ctsan.tasks.building import build_description_model, build_description_task
+from ctsan.tasks.building import build_model, build_task
 from ctsan.tasks.description import DescriptionTask
 from ctsan.text.words import Words
 from ctsan.video.store import (
@@ -34,9 +35,12 @@ def make_task(words: Words, clips: Sequence[Clip], store: FeatureStore, *overrid
     settings = load_settings(
         "laptop", (*SETTINGS, "model.dropout=0", "detector.dropout=0", "detector.trace_dropout=0", *overrides)
     )
-    model = build_description_model(settings, words, grid=store.grid, channels=store.channels, seed=0)
     settings = replace(settings, decoding=replace(settings.decoding, beam=3, max_words=6))
-    return build_description_task(settings, words, store, model=model, train=clips, validation=clips)
+    model = build_model("describe", settings, words, grid=store.grid, channels=store.channels, seed=0)
+    corpus = Corpus("animals", Path(), "own", tuple(clips))
+    task = build_task("describe", settings, words, store, corpus, model=model, split="train")
+    assert isinstance(task, DescriptionTask)
+    return task
 
 
 def test_captions_beyond_those_of_one_step_are_further_examples(

@@ -26,44 +26,46 @@ if TYPE_CHECKING:
     help="Folder that 'ctsan features' filled [default: the corpus' own in the cache, made if need be].",
 )
 @click.option("--beam", type=click.IntRange(min=1), default=5, show_default=True, help="1 is greedy.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every clip's caption.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with an answer for each clip.")
 def command(run: Path, corpus: Path, split: Split, features: Path | None, beam: int, as_json: bool) -> None:
-    """Measure the captions and concept words of RUN on a split of a corpus.
+    """Measure what RUN answers, and its concept words, on a split of a corpus.
+
+    Blanks, choices and queries are those of the corpus, or built from its captions, the same for every run.
 
     \b
     Example:
       ctsan evaluate runs/mine --corpus my-clips/ --split test
     """
     from dataclasses import replace
+    from typing import cast
 
     from ctsan.data.reading import read_corpus
     from ctsan.errors import UsageError
-    from ctsan.predictor import Predictor
-    from ctsan.tasks.building import build_description_task
+    from ctsan.predictor import WORDS_FOLDER, read_recipe
+    from ctsan.tasks.building import TaskName, build_model, build_task
+    from ctsan.text.words import Words
+    from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
+    from ctsan.training.run_folder import open_run
 
-    predictor = Predictor.load(run)
-    settings = replace(predictor.settings, decoding=replace(predictor.settings.decoding, beam=beam))
+    opened, recipe, words = open_run(run), read_recipe(run), Words.load(run / WORDS_FOLDER)
+    task_name = cast("TaskName", opened.task)
+    settings = replace(opened.settings, decoding=replace(opened.settings.decoding, beam=beam))
     clips = read_corpus(corpus)
+    if not any(clip.captions for clip in clips.split(split)):
+        raise UsageError(f"{corpus}: no clip of the split '{split}' has captions. Choose another split.")
     store = features_of(corpus, clips, features)
-    if store.manifest.recipe.backbone != predictor.recipe.backbone:
+    if store.manifest.recipe.backbone != recipe.backbone:
         raise UsageError(
             f"{store.folder}: features of {store.manifest.recipe.backbone}, and the run was trained on those "
-            f"of {predictor.recipe.backbone}. Make them: ctsan features {corpus} --backbone "
-            f"{predictor.recipe.backbone} --out FOLDER"
+            f"of {recipe.backbone}. Make them: ctsan features {corpus} --backbone {recipe.backbone} "
+            "--out FOLDER"
         )
-    task = build_description_task(
-        settings,
-        predictor.words,
-        store,
-        model=predictor.model,
-        train=clips.split("train"),
-        validation=clips.split(split),
-    )
-    if not task.clips.validation:
-        raise UsageError(f"{corpus}: no clip of the split '{split}' has captions and features.")
+    model = build_model(task_name, settings, words, grid=recipe.grid, channels=recipe.channels, seed=0)
+    load_weights(run / WEIGHTS_FILE, model)
+    task = build_task(task_name, settings, words, store, clips, model=model, split=split)
     metrics = task.evaluate()
     if as_json:
-        captions = {example.clip: example.caption for example in task.examples()}
-        print_json({"task": "describe", "split": split, "metrics": metrics, "captions": captions})
+        answers = {example.clip: example.caption for example in task.examples()}
+        print_json({"task": task_name, "split": split, "metrics": metrics, "answers": answers})
         return
     print_table([(name, f"{value:.3f}") for name, value in metrics.items()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +15,8 @@ from ctsan.cli.output import count, print_json, progress_bar, warn
 if TYPE_CHECKING:
     from ctsan.config import Settings
     from ctsan.data.corpus import Corpus, Split
-    from ctsan.tasks.description import DescriptionTask
+    from ctsan.tasks.building import TaskName
+    from ctsan.tasks.task import Task
     from ctsan.training.loop import Progress, Result
     from ctsan.video.store import FeatureStore
 
@@ -28,35 +29,70 @@ def command() -> None:
     """Train a model on a corpus; stopped at any moment, the same command goes on."""
 
 
-@command.command("describe")
-@click.option("--corpus", type=click.Path(path_type=Path), required=True, help="Captioned clips.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
-@click.option("--profile", default="laptop", show_default=True, help="laptop, or paper for its own sizes.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="SECTION.SETTING=VALUE",
-    help="May be repeated; 'ctsan settings' lists them all.",
-)
-@click.option(
-    "--features",
-    type=click.Path(path_type=Path),
-    help="Folder that 'ctsan features' filled [default: the corpus' own in the cache, made if need be].",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-def describe(
-    corpus: Path, out: Path, profile: str, overrides: tuple[str, ...], features: Path | None, as_json: bool
-) -> None:
-    """Learn to describe clips.
+_HELP: dict[TaskName, str] = {
+    "describe": "Learn to describe clips in a sentence.",
+    "fill": "Learn to fill in the blank of a sentence about a clip.",
+    "choose": "Learn to choose the sentence that was written for a clip.",
+    "rank": "Learn to rank clips for a sentence.",
+}
+_EXAMPLES = """
 
-    \b
-    Examples:
-      ctsan train describe --corpus my-clips/ --out runs/mine
-      ctsan train describe --corpus my-clips/ --out runs/k20 --set detector.num_concepts=20
-      ctsan train describe --corpus LSMDC16/ --out runs/paper --profile paper --features features/
-      torchrun --nproc-per-node 2 -m ctsan train describe --corpus my-clips/ --out runs/mine
-    """
+\b
+Examples:
+  ctsan train {task} --corpus my-clips/ --out runs/mine
+  ctsan train {task} --corpus my-clips/ --out runs/k20 --set detector.num_concepts=20
+  ctsan train {task} --corpus LSMDC16/ --out runs/paper --profile paper --features features/
+  torchrun --nproc-per-node 2 -m ctsan train {task} --corpus my-clips/ --out runs/mine
+"""
+
+
+def _command_for(task_name: TaskName) -> click.Command:
+    @click.command(task_name, help=_HELP[task_name] + _EXAMPLES.format(task=task_name))
+    @click.option("--corpus", type=click.Path(path_type=Path), required=True, help="Captioned clips.")
+    @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
+    @click.option(
+        "--profile", default="laptop", show_default=True, help="laptop, or paper for its own sizes."
+    )
+    @click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="SECTION.SETTING=VALUE",
+        help="May be repeated; 'ctsan settings' lists them all.",
+    )
+    @click.option(
+        "--features",
+        type=click.Path(path_type=Path),
+        help="Folder that 'ctsan features' filled [default: the corpus' own in the cache, made if need be].",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+    def train(
+        corpus: Path,
+        out: Path,
+        profile: str,
+        overrides: tuple[str, ...],
+        features: Path | None,
+        as_json: bool,
+    ) -> None:
+        _train(task_name, corpus, out, profile, overrides, features, as_json=as_json)
+
+    return train
+
+
+for _task in _HELP:
+    command.add_command(_command_for(_task))
+
+
+def _train(
+    task_name: TaskName,
+    corpus: Path,
+    out: Path,
+    profile: str,
+    overrides: tuple[str, ...],
+    features: Path | None,
+    *,
+    as_json: bool,
+) -> None:
     from ctsan.config import load_settings
     from ctsan.data.reading import read_corpus
     from ctsan.training.processes import OtherProcessError, joined_processes
@@ -68,18 +104,28 @@ def describe(
                 clips = read_corpus(corpus)
                 store = features or features_folder(corpus, mirrored=settings.training.mirror)
                 if processes.is_first:  # the others wait
-                    _prepare(clips, corpus, out, profile, settings, store, made_here=features is None)
+                    _prepare(
+                        task_name, clips, corpus, out, profile, settings, store, made_here=features is None
+                    )
             with processes.together():
-                task = _load_task(clips, out, settings, store)
+                task = _load_task(task_name, clips, out, settings, store)
             result = _train_visibly(task, out, settings, is_first=processes.is_first)
     except OtherProcessError as error:
         raise SystemExit(error.exit_code) from None
     if processes.is_first:
-        _conclude(task, result, out, settings, as_json=as_json)
+        _conclude(task_name, task, result, out, settings, as_json=as_json)
 
 
 def _prepare(
-    clips: Corpus, corpus: Path, out: Path, profile: str, settings: Settings, store: Path, *, made_here: bool
+    task_name: TaskName,
+    clips: Corpus,
+    corpus: Path,
+    out: Path,
+    profile: str,
+    settings: Settings,
+    store: Path,
+    *,
+    made_here: bool,
 ) -> None:
     """All that training needs, into the run folder and the folder of features."""
     from ctsan.errors import UsageError
@@ -91,7 +137,7 @@ def _prepare(
     _check_splits(clips, corpus)
     check_folder(out)
     with training_alone(out):
-        create_run(out, task="describe", profile=profile, settings=settings)
+        create_run(out, task=task_name, profile=profile, settings=settings)
         if made_here:
             make_features(clips, store, mirrored=settings.training.mirror)
         features = FeatureStore(store)
@@ -158,28 +204,26 @@ def _check_features(clips: Corpus, corpus: Path, features: FeatureStore) -> None
             )
 
 
-def _load_task(clips: Corpus, out: Path, settings: Settings, store: Path) -> DescriptionTask:
+def _load_task(task_name: TaskName, clips: Corpus, out: Path, settings: Settings, store: Path) -> Task[Any]:
     from ctsan.predictor import WORDS_FOLDER
-    from ctsan.tasks.building import build_description_model, build_description_task, start_from_clips
+    from ctsan.tasks.building import build_model, build_task, start_from_clips
     from ctsan.text.words import Words
     from ctsan.video.store import FeatureStore
 
     words, features = Words.load(out / WORDS_FOLDER), FeatureStore(store)
-    model = build_description_model(
-        settings, words, grid=features.grid, channels=features.channels, seed=settings.training.seed
-    )
-    start_from_clips(model, clips.split("train"), features, words)
-    return build_description_task(
+    model = build_model(
+        task_name,
         settings,
         words,
-        features,
-        model=model,
-        train=clips.split("train"),
-        validation=clips.split("val"),
+        grid=features.grid,
+        channels=features.channels,
+        seed=settings.training.seed,
     )
+    start_from_clips(model, clips.split("train"), features, words)
+    return build_task(task_name, settings, words, features, clips, model=model)
 
 
-def _train_visibly(task: DescriptionTask, out: Path, settings: Settings, *, is_first: bool) -> Result:
+def _train_visibly(task: Task[Any], out: Path, settings: Settings, *, is_first: bool) -> Result:
     """Train, with a bar, a line for each evaluation, and a warning once the detector's precisions part."""
     from ctsan.training.loop import train
 
@@ -214,7 +258,9 @@ def _train_visibly(task: DescriptionTask, out: Path, settings: Settings, *, is_f
         )
 
 
-def _conclude(task: DescriptionTask, result: Result, out: Path, settings: Settings, *, as_json: bool) -> None:
+def _conclude(
+    task_name: TaskName, task: Task[Any], result: Result, out: Path, settings: Settings, *, as_json: bool
+) -> None:
     """Draw the curves, show examples of the best weights, and say how it went."""
     from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
     from ctsan.training.curves import draw_curves
@@ -247,7 +293,7 @@ def _conclude(task: DescriptionTask, result: Result, out: Path, settings: Settin
             )
         click.echo(
             f"The curves are in {out / 'curves.svg'}, examples in {out / 'examples.html'}. "
-            f"Try it: ctsan describe CLIP --model {out}"
+            + (f"Try it: ctsan describe CLIP --model {out}" if task_name == "describe" else "")
         )
     if warning := _parting(best):
         warn(warning)

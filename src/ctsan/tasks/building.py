@@ -1,16 +1,17 @@
-"""Settings to models: here, and nowhere else, a setting becomes an argument."""
+"""Settings to models and tasks: here, and nowhere else, a setting becomes an argument."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ctsan.config import Settings
 from ctsan.data.batches import encode_captions, references, thin
-from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, QueryItem
+from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, Item, ItemTask, QueryItem, Split
+from ctsan.data.item_building import build_items
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.clip_encoder import ClipEncoder
@@ -22,151 +23,51 @@ from ctsan.tasks.choice import ChoiceTask
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.description import DescriptionTask
 from ctsan.tasks.retrieval import RetrievalTask
+from ctsan.tasks.task import Task
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
+TaskName = Literal["describe", "fill", "choose", "rank"]
+Model = DescriptionModel | BlankModel | ChoiceModel | RetrievalModel
+
 _RECOMPUTE_ABOVE = 10_000  # hidden x attention dimensions: beyond, what traces share is made twice
 _ENOUGH_CLIPS, _ENOUGH_FRAMES = 1000, 10  # to know means and scales of the channels
+_ITEMS_PER_CLIP = 5  # where the corpus brings none, so many are built of each clip that is measured
+_ITEM_SEED = 0  # all runs are measured on the same items
 
 
-def build_description_model(
-    settings: Settings, words: Words, *, grid: tuple[int, int], channels: int, seed: int
-) -> DescriptionModel:
+def build_model(
+    task: TaskName, settings: Settings, words: Words, *, grid: tuple[int, int], channels: int, seed: int
+) -> Model:
     """A fresh model; the same seed gives the same weights."""
-    with _drawing(seed):
-        return DescriptionModel(
-            clip_encoder=_clip_encoder(settings, words, grid=grid, channels=channels),
-            hidden_dim=settings.model.hidden_dim,
-            input_attention=settings.attention.input,
-            output_attention=settings.attention.output,
-            num_layers=settings.model.num_layers,
-            dropout=settings.model.dropout,
-        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = _clip_encoder(settings, words, grid=grid, channels=channels)
+        return _MODELS[task](settings, encoder)
 
 
-def build_description_task(
+def build_task(
+    task: TaskName,
     settings: Settings,
     words: Words,
     store: FeatureStore,
+    corpus: Corpus,
     *,
-    model: DescriptionModel,
-    train: Sequence[Clip],
-    validation: Sequence[Clip],
-) -> DescriptionTask:
-    return DescriptionTask(
-        model=model,
-        clips=_clips(settings, words, store, train, validation),
-        attention_weight=settings.loss.attention_weight,
-        concept_weight=settings.loss.concept_weight,
-        label_smoothing=settings.loss.label_smoothing,
-        captions_per_clip=settings.training.captions_per_clip,
-        beam=settings.decoding.beam,
-        max_words=settings.decoding.max_words,
-        length_penalty=settings.decoding.length_penalty,
+    model: Model,
+    split: Split = "val",
+) -> Task[Any]:
+    """A task that learns from the training clips of a corpus and is measured on another split of it."""
+    clips = TaskClips(
+        store=store,
+        words=words,
+        train=corpus.split("train"),
+        validation=corpus.split(split),
+        max_frames=settings.model.max_frames,
     )
+    return _TASKS[task](settings, model, clips, corpus, split)
 
 
-def build_blank_task(
-    settings: Settings,
-    words: Words,
-    store: FeatureStore,
-    *,
-    train: Sequence[Clip],
-    validation: Sequence[Clip],
-    items: Sequence[BlankItem],
-    train_items: Sequence[BlankItem] = (),
-    seed: int,
-) -> BlankTask:
-    with _drawing(seed):
-        model = BlankModel(
-            clip_encoder=_clip_encoder(settings, words, grid=store.grid, channels=store.channels),
-            hidden_dim=settings.model.hidden_dim,
-            input_attention=settings.attention.input,
-            output_attention=settings.attention.output,
-            num_layers=settings.model.num_layers,
-            dropout=settings.model.dropout,
-        )
-    return BlankTask(
-        model=model,
-        clips=_clips(settings, words, store, train, validation),
-        train=train_items,
-        validation=items,
-        attention_weight=settings.loss.attention_weight,
-        concept_weight=settings.loss.concept_weight,
-        label_smoothing=settings.loss.label_smoothing,
-        questions_per_clip=settings.training.captions_per_clip,
-        max_words=settings.decoding.max_words,
-    )
-
-
-def build_choice_task(
-    settings: Settings,
-    words: Words,
-    store: FeatureStore,
-    *,
-    train: Sequence[Clip],
-    validation: Sequence[Clip],
-    items: Sequence[ChoiceItem],
-    train_items: Sequence[ChoiceItem],
-    seed: int,
-) -> ChoiceTask:
-    with _drawing(seed):
-        model = ChoiceModel(
-            clip_encoder=_clip_encoder(settings, words, grid=store.grid, channels=store.channels),
-            hidden_dim=settings.model.hidden_dim,
-            input_attention=settings.attention.input,
-            num_layers=settings.model.num_layers,
-            dropout=settings.model.dropout,
-        )
-    return ChoiceTask(
-        model=model,
-        clips=_clips(settings, words, store, train, validation),
-        train=train_items,
-        validation=items,
-        attention_weight=settings.loss.attention_weight,
-        concept_weight=settings.loss.concept_weight,
-        questions_per_clip=settings.training.captions_per_clip,
-        max_words=settings.decoding.max_words,
-        margin=settings.loss.choice_margin,
-    )
-
-
-def build_retrieval_task(
-    settings: Settings,
-    words: Words,
-    store: FeatureStore,
-    *,
-    train: Sequence[Clip],
-    validation: Sequence[Clip],
-    items: Sequence[QueryItem],
-    seed: int,
-) -> RetrievalTask:
-    with _drawing(seed):
-        model = RetrievalModel(
-            clip_encoder=_clip_encoder(settings, words, grid=store.grid, channels=store.channels),
-            hidden_dim=settings.model.hidden_dim,
-            sketch_dim=settings.retrieval.sketch_dim,
-            joint_dim=settings.retrieval.joint_dim,
-            joint_dropout=settings.retrieval.dropout,
-            input_attention=settings.attention.input,
-            num_layers=settings.model.num_layers,
-            dropout=settings.model.dropout,
-        )
-    return RetrievalTask(
-        model=model,
-        clips=_clips(settings, words, store, train, validation),
-        validation=items,
-        attention_weight=settings.loss.attention_weight,
-        concept_weight=settings.loss.concept_weight,
-        captions_per_clip=settings.training.captions_per_clip,
-        max_words=settings.decoding.max_words,
-        margin=settings.loss.retrieval_margin,
-    )
-
-
-def start_from_clips(
-    model: DescriptionModel, clips: Sequence[Clip], store: FeatureStore, words: Words
-) -> None:
+def start_from_clips(model: Model, clips: Sequence[Clip], store: FeatureStore, words: Words) -> None:
     """Let a fresh model begin with what training clips tell before any training.
 
     The channels' means and scales, in how many clips each concept candidate is used, and how often each word
@@ -178,10 +79,167 @@ def start_from_clips(
     frequencies = used[:, : len(encoder.candidate_words)].mean(dim=0)
     encoder.start_from(*_channel_statistics(clips, store), frequencies)
     captions = [caption for clip in clips for caption in clip.captions]
-    said = [word for caption in encode_captions(captions, words.vocabulary) for word in caption[1:]]
-    counts = torch.bincount(torch.tensor(said), minlength=len(words.vocabulary)).float() + 0.1
-    with torch.no_grad():
-        model.decode.say.bias.copy_((counts / counts.sum()).log())
+    said = torch.tensor(
+        [word for caption in encode_captions(captions, words.vocabulary) for word in caption[1:]]
+    )
+    if isinstance(model, DescriptionModel):
+        _start_saying(model.decode.say, said)
+    if isinstance(model, BlankModel):  # only concept candidates are left out
+        _start_saying(model.say, said[torch.isin(said, encoder.candidate_words)])
+
+
+@torch.no_grad()
+def _start_saying(say: nn.Linear, said: Tensor) -> None:
+    counts = torch.bincount(said, minlength=say.out_features).float() + 0.1
+    say.bias.copy_((counts / counts.sum()).log())
+
+
+def _description_model(settings: Settings, encoder: ClipEncoder) -> Model:
+    return DescriptionModel(
+        clip_encoder=encoder,
+        hidden_dim=settings.model.hidden_dim,
+        input_attention=settings.attention.input,
+        output_attention=settings.attention.output,
+        num_layers=settings.model.num_layers,
+        dropout=settings.model.dropout,
+    )
+
+
+def _description_task(
+    settings: Settings, model: Model, clips: TaskClips, _corpus: Corpus, _split: Split
+) -> Task[Any]:
+    assert isinstance(model, DescriptionModel)
+    return DescriptionTask(
+        model=model,
+        clips=clips,
+        attention_weight=settings.loss.attention_weight,
+        concept_weight=settings.loss.concept_weight,
+        label_smoothing=settings.loss.label_smoothing,
+        captions_per_clip=settings.training.captions_per_clip,
+        beam=settings.decoding.beam,
+        max_words=settings.decoding.max_words,
+        length_penalty=settings.decoding.length_penalty,
+    )
+
+
+def _blank_model(settings: Settings, encoder: ClipEncoder) -> Model:
+    return BlankModel(
+        clip_encoder=encoder,
+        hidden_dim=settings.model.hidden_dim,
+        input_attention=settings.attention.input,
+        output_attention=settings.attention.output,
+        num_layers=settings.model.num_layers,
+        dropout=settings.model.dropout,
+    )
+
+
+def _blank_task(
+    settings: Settings, model: Model, clips: TaskClips, corpus: Corpus, split: Split
+) -> Task[Any]:
+    assert isinstance(model, BlankModel)
+    validation = _items("fill", corpus, split, clips.words, per_clip=_ITEMS_PER_CLIP)
+    return BlankTask(
+        model=model,
+        clips=clips,
+        train=[item for item in corpus.items.get(("fill", "train"), ()) if isinstance(item, BlankItem)],
+        validation=[item for item in validation if isinstance(item, BlankItem)],
+        attention_weight=settings.loss.attention_weight,
+        concept_weight=settings.loss.concept_weight,
+        label_smoothing=settings.loss.label_smoothing,
+        questions_per_clip=settings.training.captions_per_clip,
+        max_words=settings.decoding.max_words,
+    )
+
+
+def _choice_model(settings: Settings, encoder: ClipEncoder) -> Model:
+    return ChoiceModel(
+        clip_encoder=encoder,
+        hidden_dim=settings.model.hidden_dim,
+        input_attention=settings.attention.input,
+        num_layers=settings.model.num_layers,
+        dropout=settings.model.dropout,
+    )
+
+
+def _choice_task(
+    settings: Settings, model: Model, clips: TaskClips, corpus: Corpus, split: Split
+) -> Task[Any]:
+    assert isinstance(model, ChoiceModel)
+    train = _items("choose", corpus, "train", clips.words)
+    validation = _items("choose", corpus, split, clips.words, per_clip=_ITEMS_PER_CLIP)
+    return ChoiceTask(
+        model=model,
+        clips=clips,
+        train=[item for item in train if isinstance(item, ChoiceItem)],
+        validation=[item for item in validation if isinstance(item, ChoiceItem)],
+        attention_weight=settings.loss.attention_weight,
+        concept_weight=settings.loss.concept_weight,
+        questions_per_clip=settings.training.captions_per_clip,
+        max_words=settings.decoding.max_words,
+        margin=settings.loss.choice_margin,
+    )
+
+
+def _retrieval_model(settings: Settings, encoder: ClipEncoder) -> Model:
+    return RetrievalModel(
+        clip_encoder=encoder,
+        hidden_dim=settings.model.hidden_dim,
+        sketch_dim=settings.retrieval.sketch_dim,
+        joint_dim=settings.retrieval.joint_dim,
+        joint_dropout=settings.retrieval.dropout,
+        input_attention=settings.attention.input,
+        num_layers=settings.model.num_layers,
+        dropout=settings.model.dropout,
+    )
+
+
+def _retrieval_task(
+    settings: Settings, model: Model, clips: TaskClips, corpus: Corpus, split: Split
+) -> Task[Any]:
+    assert isinstance(model, RetrievalModel)
+    validation = _items("rank", corpus, split, clips.words)
+    return RetrievalTask(
+        model=model,
+        clips=clips,
+        validation=[item for item in validation if isinstance(item, QueryItem)],
+        attention_weight=settings.loss.attention_weight,
+        concept_weight=settings.loss.concept_weight,
+        captions_per_clip=settings.training.captions_per_clip,
+        max_words=settings.decoding.max_words,
+        margin=settings.loss.retrieval_margin,
+    )
+
+
+_MODELS: Mapping[TaskName, Callable[[Settings, ClipEncoder], Model]] = {
+    "describe": _description_model,
+    "fill": _blank_model,
+    "choose": _choice_model,
+    "rank": _retrieval_model,
+}
+_TASKS: Mapping[TaskName, Callable[[Settings, Model, TaskClips, Corpus, Split], Task[Any]]] = {
+    "describe": _description_task,
+    "fill": _blank_task,
+    "choose": _choice_task,
+    "rank": _retrieval_task,
+}
+
+
+def _items(
+    task: ItemTask, corpus: Corpus, split: Split, words: Words, *, per_clip: int | None = None
+) -> Sequence[Item]:
+    """The corpus' own items of a split, or such as are built from its captions."""
+    given = corpus.items.get((task, split), ())
+    return (
+        given
+        or build_items(
+            corpus,
+            split=split,
+            task=task,
+            seed=_ITEM_SEED,
+            vocabulary_words=words.vocabulary.words,
+            per_clip=per_clip,
+        ).items
+    )
 
 
 def _channel_statistics(clips: Sequence[Clip], store: FeatureStore) -> tuple[Tensor, Tensor]:
@@ -195,26 +253,6 @@ def _channel_statistics(clips: Sequence[Clip], store: FeatureStore) -> tuple[Ten
     means = total / count
     variances = (squares / count - means.square()).clamp(min=0)
     return means.float(), (variances.sqrt() + 1e-3).float()
-
-
-@contextmanager
-def _drawing(seed: int) -> Iterator[None]:
-    """First weights follow from the seed alone, and leave other draws as they were."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
-
-
-def _clips(
-    settings: Settings,
-    words: Words,
-    store: FeatureStore,
-    train: Sequence[Clip],
-    validation: Sequence[Clip],
-) -> TaskClips:
-    return TaskClips(
-        store=store, words=words, train=train, validation=validation, max_frames=settings.model.max_frames
-    )
 
 
 def _clip_encoder(settings: Settings, words: Words, *, grid: tuple[int, int], channels: int) -> ClipEncoder:

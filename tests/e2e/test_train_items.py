@@ -1,0 +1,27 @@
+"""Blank, choice and retrieval are trained and measured by the same commands as description."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import ctsan
+from e2e.small_run import SMALL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "metric"), [("fill", "accuracy"), ("choose", "accuracy"), ("rank", "R@5")])
+def test_a_run_is_trained_and_measured(shapes: Path, task: str, metric: str) -> None:
+    run = shapes / task
+    options = ("--corpus", shapes / "corpus", "--features", shapes / "features", "--json")
+    trained = json.loads(ctsan("train", task, *options, "--out", run, *SMALL).stdout)
+    assert 0 <= trained[metric] <= 1
+    assert "precision on train" in trained
+    assert (run / "examples.html").exists()
+    again = json.loads(ctsan("evaluate", run, *options, "--split", "val").stdout)
+    assert again["task"] == task
+    assert round(again["metrics"][metric], 4) == trained[metric]
+    refused = ctsan("describe", shapes / "corpus/clips/0000.mp4", "--model", run, exit_code=2).stderr
+    assert f"a run of '{task}', which cannot describe" in refused
