@@ -309,6 +309,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(found))
         return
+    laptop = PROFILES["laptop"]
+    sizes = f"{laptop.training.batch_size} clips of {laptop.model.max_frames} frames, 20 captions each"
     rows = [
         (
             name,
@@ -320,7 +322,7 @@ def main() -> None:
     print(
         tabulate(
             rows,
-            headers=("a training step, 20 captions a clip", "captions/s", "times the time"),
+            headers=(f"a training step: {sizes}", "captions/s", "times the time"),
             disable_numparse=True,
         )
     )

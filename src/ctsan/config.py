@@ -133,7 +133,7 @@ _SECTIONS: dict[str, type] = get_type_hints(Settings)
 
 PROFILES: Mapping[str, Settings] = {
     "paper": Settings(),
-    # Chosen on the validation split of 500 training clips with 20 captions each.
+    # First guesses from single trials on a few hundred clips with 20 captions each; no results stand on them.
     "laptop": Settings(
         model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=10, dropout=0.3),
         detector=DetectorSettings(attention_dim=32, dropout=0.5, trace_dropout=0.6),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ctsan.video.store import FeatureStore
 
 _FEW_CLIPS = 5  # of the validation split: with fewer, CIDEr says little
+_FEW_STEPS = 500  # in fewer, nothing much is learnt
 _PARTED = 0.15  # from this difference on, a detector is said to know its training clips by heart
 
 
@@ -113,7 +115,7 @@ def _train(
     except OtherProcessError as error:
         raise SystemExit(error.exit_code) from None
     if processes.is_first:
-        _conclude(task_name, task, result, out, settings, as_json=as_json)
+        _conclude(task, result, out, settings, as_json=as_json)
 
 
 def _prepare(
@@ -229,6 +231,15 @@ def _train_visibly(task: Task[Any], out: Path, settings: Settings, *, is_first: 
 
     if not is_first:
         return train(task, out, optimiser=settings.optimiser, training=settings.training)
+    training = settings.training
+    steps = math.ceil(task.num_examples / training.batch_size) * training.epochs
+    if steps < _FEW_STEPS:
+        epochs = math.ceil(training.epochs * _FEW_STEPS / max(steps, 1))
+        warn(
+            f"These settings make {count(steps, 'step')}, and a few hundred are learnt from at least. For a "
+            f"corpus of this size: --set training.epochs={epochs} "
+            f"--set training.evaluate_every={max(1, epochs // 10)}"
+        )
     with progress_bar(0, what="training", unit="step") as bar:
         warned = False
 
@@ -258,9 +269,7 @@ def _train_visibly(task: Task[Any], out: Path, settings: Settings, *, is_first: 
         )
 
 
-def _conclude(
-    task_name: TaskName, task: Task[Any], result: Result, out: Path, settings: Settings, *, as_json: bool
-) -> None:
+def _conclude(task: Task[Any], result: Result, out: Path, settings: Settings, *, as_json: bool) -> None:
     """Draw the curves, show examples of the best weights, and say how it went."""
     from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
     from ctsan.training.curves import draw_curves
@@ -293,7 +302,7 @@ def _conclude(
             )
         click.echo(
             f"The curves are in {out / 'curves.svg'}, examples in {out / 'examples.html'}. "
-            + (f"Try it: ctsan describe CLIP --model {out}" if task_name == "describe" else "")
+            f"Measure it: ctsan evaluate {out} --corpus CORPUS --split test"
         )
     if warning := _parting(best):
         warn(warning)
