@@ -29,3 +29,17 @@ def test_precision_counts_the_surest_words_only() -> None:
     reference = torch.tensor([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]])
     assert precision_at_k(scores, reference, 2) == pytest.approx((1 + 0) / 4)
     assert precision_at_k(scores, reference, 3) == pytest.approx((2 + 1) / 6)
+
+
+def test_a_sentence_is_right_if_people_said_all_its_pairs_of_words_of_that_clip() -> None:
+    references = {name: ["a man drives a car", "a car is red"] for name in "abcde"}
+    captions = {
+        "a": "a man drives a car",
+        "b": "a man drives a car is red",  # each pair is somebody's
+        "c": "a a a",
+        "d": "a man is red",
+        "e": "a man drives a car",
+    }
+    found = caption_scores(references, captions)
+    assert found["different"] == 4 / 5
+    assert found["different and right"] == 2 / 5

@@ -237,7 +237,7 @@ def _train_visibly(task: Task[Any], out: Path, settings: Settings, *, is_first: 
         epochs = math.ceil(training.epochs * _FEW_STEPS / max(steps, 1))
         warn(
             f"These settings make {count(steps, 'step')}, and a few hundred are learnt from at least. For a "
-            f"corpus of this size: --set training.epochs={epochs} "
+            f"corpus of this size, in another folder: --set training.epochs={epochs} "
             f"--set training.evaluate_every={max(1, epochs // 10)}"
         )
     with progress_bar(0, what="training", unit="step") as bar:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from ctsan.text.tokens import tokenize
 
@@ -13,7 +14,7 @@ def caption_scores(references: Mapping[str, Sequence[str]], captions: Mapping[st
     """CIDEr, BLEU-4 and ROUGE-L of one caption a clip, over our own tokens, and how different they are.
 
     `different` is the share of clips that would be left if every sentence were said once; for `different and
-    right` only those sentences count of which every word is in the clip's references.
+    right` only those sentences count of which every pair of neighbouring words is in the clip's references.
 
     Figures for publication also need the PTB tokeniser, which runs on Java; these choose checkpoints.
     """
@@ -25,7 +26,7 @@ def caption_scores(references: Mapping[str, Sequence[str]], captions: Mapping[st
     right = {
         sentence
         for clip, [sentence] in said.items()
-        if set(sentence.split()) <= {word for reference in truth[clip] for word in reference.split()}
+        if _pairs(sentence) and _pairs(sentence) <= set().union(*map(_pairs, truth[clip]))
     }
     return {
         "CIDEr": float(Cider().compute_score(truth, said)[0]),
@@ -34,6 +35,10 @@ def caption_scores(references: Mapping[str, Sequence[str]], captions: Mapping[st
         "different": len({sentence for [sentence] in said.values()}) / max(len(said), 1),
         "different and right": len(right) / max(len(said), 1),
     }
+
+
+def _pairs(sentence: str) -> set[tuple[str, str]]:
+    return set(pairwise(sentence.split()))
 
 
 def cider_of_each(references: Mapping[str, Sequence[str]], captions: Mapping[str, str]) -> dict[str, float]:
