@@ -90,6 +90,7 @@ class OptimiserSettings:
     clip_norm: Positive = 5.0  # the paper is silent
     schedule: Schedule = "halve"  # after the warm-up; the authors' early code halves every 50,000 steps
     halve_every: Count = 50_000  # steps; with schedule=halve
+    averaging: Share = 0.0  # of a running mean of the weights, what a step keeps; the mean is evaluated
     warmup_steps: Whole = 0  # the rate climbs to its value over so many steps
 
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ctsan.atomic import replacing
 from ctsan.config import check_resumable
 from ctsan.errors import RunError
+from ctsan.training.averaging import AveragedWeights
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 WEIGHTS_FILE = "weights.safetensors"
@@ -45,12 +46,15 @@ def save_checkpoint(
     state: State,
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
+    average: AveragedWeights | None,
     *,
     settings: Mapping[str, object],
     num_examples: int,
 ) -> None:
     """Write all that `load_checkpoint` needs; the settings, sections as in JSON, are stored to compare."""
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    if average is not None:
+        tensors |= {f"average/{name}": tensor for name, tensor in average.mean.items()}
     for index, moments in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{name}": tensor for name, tensor in moments.items()}
     header = {"settings": settings, "num_examples": num_examples, "state": asdict(state)}
@@ -61,11 +65,12 @@ def load_checkpoint(
     file: Path,
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
+    average: AveragedWeights | None,
     *,
     settings: Mapping[str, object],
     num_examples: int,
 ) -> State:
-    """Put model and optimiser back as they were; they must be made as they were then.
+    """Put model, optimiser and averaged weights back as they were; they must be made as they were then.
 
     Raises:
         RunError: the file is damaged, foreign, of another version, or of another model or corpus.
@@ -78,16 +83,13 @@ def load_checkpoint(
             f"it was made with {header['num_examples']:,} training examples, and there are {num_examples:,}"
         )
         raise RunError(f"{file}: {what}. Train on the same corpus, or name another folder for a new run.")
-    _fill(
-        file,
-        model,
-        {name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")},
-    )
+    _fill(file, model, _below("model/", tensors))
+    if average is not None:
+        average.restore(_below("average/", tensors))
     moments: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("optimiser/"):
-            _, index, key = name.split("/")
-            moments.setdefault(int(index), {})[key] = tensor
+    for name, tensor in _below("optimiser/", tensors).items():
+        index, key = name.split("/")
+        moments.setdefault(int(index), {})[key] = tensor
     optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
     return State(**header["state"])
 
@@ -138,6 +140,12 @@ def _read(file: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         what = f"its version is {header['version']}, and this ctsan reads version {VERSION}"
         raise RunError(f"{file}: {what}. Use the ctsan that made it, or train again in another folder.")
     return tensors, header
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)
+    }
 
 
 def _fill(file: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:

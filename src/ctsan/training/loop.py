@@ -19,6 +19,7 @@ from torch.nn.utils import clip_grad_norm_
 from ctsan.config import OptimiserSettings, Precision, TrainingSettings
 from ctsan.errors import RunError
 from ctsan.tasks.task import Task
+from ctsan.training.averaging import AveragedWeights
 from ctsan.training.checkpoint import (
     CHECKPOINT_FILE,
     WEIGHTS_FILE,
@@ -118,9 +119,10 @@ class _Session(Generic[BatchT]):
             "settings": {"optimiser": asdict(optimiser), "training": asdict(training)},
             "num_examples": task.num_examples,
         }
+        self.average = AveragedWeights(task.model, optimiser.averaging) if optimiser.averaging else None
         self.state = State()
         if (file := folder / CHECKPOINT_FILE).exists():
-            self.state = load_checkpoint(file, task.model, self.adam, **self.origin)
+            self.state = load_checkpoint(file, task.model, self.adam, self.average, **self.origin)
         self.losses: nn.Module = _Losses(task)
         self.window = Window()
         self.log: MetricsLog | None = None  # the first process' only
@@ -194,6 +196,8 @@ class _Session(Generic[BatchT]):
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         clip_grad_norm_(self.parameters, self.optimiser.clip_norm)
         self.adam.step()
+        if self.average:
+            self.average.update(step)
         self.window.add(losses, share=share, words=self.task.num_words(batch) if share else 0)
 
     def _report(self) -> None:
@@ -217,6 +221,12 @@ class _Session(Generic[BatchT]):
 
     def _evaluate(self, on_evaluation: Callable[[int, Mapping[str, float]], None] | None) -> None:
         """The first process evaluates; all learn how it went, for all have to stop at the same step."""
+        with self.average.in_place() if self.average else nullcontext():
+            self._evaluate_weights(on_evaluation)
+
+    def _evaluate_weights(
+        self, on_evaluation: Callable[[int, Mapping[str, float]], None] | None
+    ) -> None:
         state, score = self.state, 0.0
         if self.log:
             began = time.monotonic()
@@ -240,9 +250,8 @@ class _Session(Generic[BatchT]):
     def _keep(self) -> None:
         if self.log:
             self.state.metrics_size = self.log.size()
-            save_checkpoint(
-                self.folder / CHECKPOINT_FILE, self.state, self.task.model, self.adam, **self.origin
-            )
+            model, file = self.task.model, self.folder / CHECKPOINT_FILE
+            save_checkpoint(file, self.state, model, self.adam, self.average, **self.origin)
 
     def _place(self) -> dict[str, int]:
         return {"step": self.state.step, "epoch": math.ceil(self.state.step / self.steps_per_epoch)}
