@@ -88,3 +88,14 @@ def test_a_kept_transform_serves_many_second_vectors() -> None:
 def test_gradients_are_those_of_the_numbers() -> None:
     vectors = draw(2, FIRST).requires_grad_(), draw(2, SECOND, seed=1).requires_grad_()
     assert torch.autograd.gradcheck(pool(), vectors)
+
+
+@pytest.mark.parametrize("out", [1, 15, 40])
+def test_a_map_of_the_pooled_is_a_matrix_for_each_first_vector(out: int) -> None:
+    nu, weight = pool(out), draw(out, 7, seed=2)
+    first, second = draw(3, FIRST), draw(4, SECOND, seed=1)
+    matrices = nu.applied(weight, first)
+    assert matrices.shape == (SECOND, 3, 7)
+    for clip in range(3):
+        wanted = nu(first[clip].expand(4, -1), second) @ weight
+        torch.testing.assert_close(second @ matrices[:, clip], wanted)

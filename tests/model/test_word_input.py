@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
+from torch import nn
 
 from ctsan.model.word_input import WordInput
 from worked_out import B, D, E, K, T, attended_input, draw, numbers, stirred
@@ -34,3 +36,14 @@ def test_without_attention_words_are_projected_and_concepts_do_not_matter() -> N
     assert set(w) == {"project.weight"}
     for b, t in np.ndindex(B, T):
         np.testing.assert_allclose(x[b, t].detach().numpy(), w["project.weight"] @ words[b, t].numpy())
+
+
+@pytest.mark.parametrize("attention", [True, False])
+def test_the_table_holds_the_inputs_of_all_words_beside_all_clips(attention: bool) -> None:
+    word_input, then = small_input(attention=attention), nn.Linear(D, 7, bias=False).double()
+    words, concepts = draw(5, E), draw(6, E, seed=1)
+    of_clips = torch.tensor([[0, 4, 2], [5, 1, 4]])
+    with torch.no_grad():
+        inputs = word_input.table(words, concepts, then).beside(of_clips).expand(5, 2, 7)
+        x, _ = word_input(words.expand(2, 5, E), concepts[of_clips])
+        torch.testing.assert_close(inputs, then(x).transpose(0, 1))

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import LayerNormLSTM
+from ctsan.model.score_scale import ScoreScale
 from ctsan.model.word_input import WordInput
 
 
@@ -19,7 +20,7 @@ class Scored(NamedTuple):
     input_weights: Tensor | None  # γ, (M, T, K)
 
 
-class ChoiceModel(nn.Module):
+class ChoiceModel(ScoreScale):
     """Without detector and attention it is the paper's Base-SAN."""
 
     def __init__(
@@ -60,7 +61,12 @@ class ChoiceModel(nn.Module):
         x, input_weights = self.word_input(embedded, encoding.concepts)
         _, last = self.lstm(x, encoding.state, is_real)  # h_0 = s_N, cells included
         hidden = F.dropout(last.top, self.dropout, self.training)  # h_T, (M, D)
-        return Scored(self.rate(self.align(hidden).relu())[:, 0], input_weights)
+        return Scored(self.score(hidden), input_weights)
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """S of sentences read to the end, h_T (..., D) to (...)."""
+        scores: Tensor = self.rate(self.align(hidden).relu())[..., 0]
+        return scores
 
 
 def margin_loss(scores: Tensor, answer: Tensor, *, margin: float = 1.0) -> Tensor:

@@ -48,6 +48,21 @@ class CompactBilinear(nn.Module):
         """Vectors (..., first) and (..., second) to ν, (..., out)."""
         return self.combine(self.sketch_first(first), self.sketch_second(second))
 
+    def applied(self, weight: Tensor, first: Tensor) -> Tensor:
+        """`weight` ν(first, ·), which is linear, as matrices: (second, C, rows) for first vectors (C, first).
+
+        Cheaper than the transforms where many second vectors meet a first one: the sketch of an outer product
+        has far more numbers than a vector.
+
+        Args:
+            weight: (out, rows), a row for each of the sums.
+        """
+        signed = first * self.first_sign
+        matrices = signed.new_empty(len(self.second_hash), len(first), weight.shape[1])
+        for matrix, place in zip(matrices.unbind(0), self.second_hash, strict=True):
+            torch.mm(signed, weight.index_select(0, (self.first_hash + place) % self.out_dim), out=matrix)
+        return matrices.mul_(self.second_sign[:, None, None])
+
     def _sketch(self, x: Tensor, places: Tensor, signs: Tensor) -> Tensor:
         sums = x.new_zeros(*x.shape[:-1], self.out_dim)
         transform: Tensor = torch.fft.rfft(sums.scatter_add(-1, places.expand_as(x), x * signs))

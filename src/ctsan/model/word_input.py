@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import torch
 from torch import Tensor, nn
 
 from ctsan.model.semantic_attention import InputSemanticAttention
@@ -26,3 +29,34 @@ class WordInput(nn.Module):
             return x, weights
         assert self.project is not None
         return self.project(words), None
+
+    def table(self, words: Tensor, concepts: Tensor, then: nn.Linear) -> InputTable:
+        """All that different words (W, E) and different concept words (V, E) give, whatever the clip.
+
+        Args:
+            then: what the inputs go through next, without a bias.
+        """
+        if self.attention is None:
+            assert self.project is not None
+            return InputTable(then(self.project(words)), None, None)
+        attention = self.attention
+        return InputTable(
+            of_words=then(attention.project(words)),
+            of_concepts=then(attention.project(attention.gate * concepts)),
+            related=concepts @ (words @ attention.relate).mT,
+        )
+
+
+class InputTable(NamedTuple):
+    """Inputs of words as sums of a share of the word and shares of concept words, for W_x is linear."""
+
+    of_words: Tensor  # (W, F)
+    of_concepts: Tensor | None  # (V, F); None where there is no attention
+    related: Tensor | None  # (V, W), what γ is the softmax of
+
+    def beside(self, concepts: Tensor) -> Tensor:
+        """The input of every word beside the concept words (C, K) of clips, (W, C, F); (W, 1, F) for all."""
+        if self.of_concepts is None or self.related is None:
+            return self.of_words[:, None]
+        weights = self.related[concepts].softmax(dim=1)  # γ, (C, K, W)
+        return torch.baddbmm(self.of_words, weights.mT, self.of_concepts[concepts]).transpose(0, 1)
