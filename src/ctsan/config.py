@@ -45,6 +45,7 @@ class ModelSettings:
     num_layers: Count = 2
     dropout: Share = 0.2
     region_kernel: Odd = 3  # of the convolution that reduces maps to regions
+    say_from_words: Switch = False  # W_y begins as the words' vectors: a concept word raises its own score
     max_frames: Count = 40  # clips with more stored frames are thinned evenly
 
 
@@ -56,6 +57,7 @@ class DetectorSettings:
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
     dropout: Share = 0.2
     trace_dropout: Share = 0.0  # whole traces, which keeps a few hundred clips from being known by heart
+    pace: Positive = 1.0  # times the learning rate, for the detector
     weighted: Switch = False  # concept embeddings times confidence: the language loss trains the detector
 
 
@@ -72,6 +74,8 @@ class LossSettings:
     attention_weight: Weight = 0.01  # λ1
     concept_weight: Weight = 1.0  # λ2, as in the authors' early code
     label_smoothing: Share = 0.0  # of the words; the paper has none
+    reward_weight: Weight = 0.0  # of learning from the CIDEr of its own sentences; the paper has none
+    reward_from: Share = 0.0  # the share of the training after which that begins
     choice_margin: Positive = 1.0  # Δ
     retrieval_margin: Positive = 3.0  # Δ
 
@@ -99,10 +103,12 @@ class TrainingSettings:
     batch_size: Count = 32  # clips, over all processes; the paper is silent
     captions_per_clip: Count = 20  # learnt at once, for the clip is encoded once; LSMDC has one a clip
     epochs: Count = 50
+    steps: Whole = 0  # instead of epochs: a small corpus is then gone through as often as it takes
     patience: Count = 5  # evaluations in a row without a better one, after which training stops
     seed: Whole = 0
     mirror: Switch = True
     evaluate_every: Count = 1  # epochs
+    evaluations: Count = 6  # instead, evenly over the steps, where training.steps is set
     report_every: Count = 50  # steps between two rows of losses
     checkpoint_every: Count = 500  # steps; every evaluation is followed by a checkpoint as well
     precision: Precision = "auto"  # bfloat16 where it helps: on CUDA
@@ -134,18 +140,24 @@ _SECTIONS: dict[str, type] = get_type_hints(Settings)
 
 PROFILES: Mapping[str, Settings] = {
     "paper": Settings(),
-    # First guesses from single trials on a few hundred clips with 20 captions each; no results stand on them.
+    # Chosen by validation on a few hundred clips with 20 captions each: docs/results/log.md.
     "laptop": Settings(
-        model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=10, dropout=0.3),
-        detector=DetectorSettings(attention_dim=32, dropout=0.5, trace_dropout=0.6),
+        model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=10, dropout=0.3, say_from_words=True),
+        detector=DetectorSettings(attention_dim=32, dropout=0.5, trace_dropout=0.6, pace=0.3),
         retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256),
-        loss=LossSettings(attention_weight=0.0, concept_weight=100.0, label_smoothing=0.1),
-        optimiser=OptimiserSettings(learning_rate=2e-3, schedule="cosine", warmup_steps=20),
+        loss=LossSettings(
+            attention_weight=0.0,
+            concept_weight=100.0,
+            label_smoothing=0.1,
+            reward_weight=20.0,
+            reward_from=0.6,
+        ),
+        optimiser=OptimiserSettings(learning_rate=2e-3, schedule="cosine", warmup_steps=20, averaging=0.98),
         training=TrainingSettings(
             batch_size=8,
             captions_per_clip=5,
-            epochs=4,
-            patience=4,
+            steps=1200,
+            patience=6,
             mirror=False,
             report_every=10,
             checkpoint_every=100,
@@ -157,6 +169,8 @@ PROFILES: Mapping[str, Settings] = {
 
 def load_settings(profile: str, overrides: Sequence[str] = ()) -> Settings:
     """A profile with some settings changed, each written as `detector.num_concepts=20`; the last one counts.
+
+    Epochs take the place of steps.
 
     Raises:
         UsageError: names every override that cannot be taken, and why.
@@ -174,6 +188,8 @@ def load_settings(profile: str, overrides: Sequence[str] = ()) -> Settings:
             malformed.append(f"{override!r} sets nothing. {example}")
             continue
         values.setdefault(section, {})[setting] = _read(kinds_of(section).get(setting), text.strip())
+        if (section, setting) == ("training", "epochs"):  # which would count for nothing beside steps
+            values["training"]["steps"] = 0
     return _checked(values, malformed)
 
 
@@ -197,7 +213,7 @@ def check_resumable(file: Path, stored: Mapping[str, object], given: Mapping[str
         UsageError: names every setting that differs.
     """
     before, now = _flat(stored), _flat(given)
-    longer = ("training.epochs", "training.patience")
+    longer = ("training.epochs", "training.steps", "training.patience")
     differing = [
         f"{name} is {before.get(name)} there and {now.get(name)} now"
         for name in sorted(before.keys() | now.keys())
@@ -207,7 +223,8 @@ def check_resumable(file: Path, stored: Mapping[str, object], given: Mapping[str
     if differing:
         raise UsageError(
             f"{file}: this run was started with other settings: {'; '.join(differing)}. Give it the same "
-            f"ones (only {' and '.join(longer)} may be raised), or name another folder for a new run."
+            f"ones (only {', '.join(longer[:-1])} and {longer[-1]} may be raised), or name another folder "
+            "for a new run."
         )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from ctsan.errors import WordsError
 from ctsan.text.concepts import Concept, Concepts
+from ctsan.text.vocabulary import SPECIALS, Vocabulary
 from ctsan.text.words import Words, prepare_words
 
 FILES = ("concepts.json", "embedding.safetensors", "vocabulary.json")
@@ -87,3 +88,41 @@ def test_candidates_of_other_words_are_refused(words: Words, tmp_path: Path) -> 
     Concepts((Concept("unicorn", "noun", 9),)).save(tmp_path / "concepts.json")
     with pytest.raises(WordsError, match=r"1 candidates, such as 'unicorn', are not in vocabulary\.json"):
         Words.load(tmp_path)
+
+
+def words_of(embedding: dict[str, np.ndarray], *candidates: str) -> Words:
+    """Every word is seen nine times; special tokens are zero."""
+    dim = len(next(iter(embedding.values())))
+    vocabulary = Vocabulary((*SPECIALS, *embedding), (*[0] * len(SPECIALS), *[9] * len(embedding)))
+    concepts = Concepts(tuple(Concept(word, "noun", 9) for word in candidates))
+    vectors = np.concatenate([np.zeros((len(SPECIALS), dim)), list(embedding.values())])
+    return Words(vocabulary, concepts, vectors.astype(np.float32))
+
+
+def test_old_words_keep_their_places_and_new_ones_follow() -> None:
+    vectors = np.random.default_rng(0).normal(size=(6, 3))
+    old = words_of(dict(zip(("a", "dog", "runs"), vectors, strict=False)), "runs", "dog")
+    new = words_of(dict(zip(("zebra", "a", "lion", "runs"), vectors, strict=False)), "zebra", "runs", "lion")
+    both = old.extended_by(new)
+    assert both.vocabulary.words == (*SPECIALS, "a", "dog", "runs", "zebra", "lion")
+    assert both.concepts.words == ("runs", "dog", "zebra", "lion")
+    assert np.array_equal(both.embedding[: len(old.embedding)], old.embedding)
+    assert both.embedding.shape == (len(both.vocabulary), 3)
+    again = both.extended_by(new)
+    assert again.vocabulary == both.vocabulary
+    assert np.array_equal(again.embedding, both.embedding)
+
+
+def test_new_vectors_are_turned_to_lie_among_the_old_ones() -> None:
+    random = np.random.default_rng(0)
+    meant = {word: random.normal(size=8) for word in "abcdefghijklz"}
+    turn = np.linalg.qr(random.normal(size=(8, 8)))[0]
+    old = words_of({word: vector for word, vector in meant.items() if word != "z"})
+    new = words_of({word: 3 * vector @ turn for word, vector in meant.items()})
+    [z] = old.extended_by(new).vocabulary.encode("z")
+    assert old.extended_by(new).embedding[z] == pytest.approx(meant["z"], abs=1e-5)
+
+
+def test_words_of_corpora_that_share_none_stand_side_by_side() -> None:
+    old, new = words_of({"a": np.ones(2)}), words_of({"b": np.full(2, 2.0)})
+    assert old.extended_by(new).embedding[-2:].tolist() == [[1, 1], [2, 2]]

@@ -23,7 +23,8 @@ from training.stand_in import StandIn
 
 
 def run(folder: Path, task: StandIn, *overrides: str, **options: Any) -> Result:
-    settings = load_settings("laptop", ["training.batch_size=4", "optimiser.warmup_steps=0", *overrides])
+    short = ("training.batch_size=4", "training.epochs=4", "training.patience=4", "optimiser.warmup_steps=0")
+    settings = load_settings("laptop", [*short, *overrides])
     return train(task, folder, optimiser=settings.optimiser, training=settings.training, **options)
 
 
@@ -70,9 +71,9 @@ def test_half_of_the_examples_are_mirrored_or_none(tmp_path: Path) -> None:
 
 def test_dropout_differs_from_step_to_step(tmp_path: Path) -> None:
     class Recording(StandIn):
-        def losses(self, batch: Any) -> dict[str, torch.Tensor]:
+        def losses(self, batch: Any, *, progress: float) -> dict[str, torch.Tensor]:
             drawn.append(torch.rand(3))
-            return super().losses(batch)
+            return super().losses(batch, progress=progress)
 
     drawn: list[torch.Tensor] = []
     run(tmp_path, Recording(), "training.epochs=2")
@@ -130,8 +131,8 @@ def test_schedules() -> None:
 
 def test_large_gradients_are_clipped(tmp_path: Path) -> None:
     class Steep(StandIn):
-        def losses(self, batch: Any) -> dict[str, torch.Tensor]:
-            return {name: 1e6 * loss for name, loss in super().losses(batch).items()}
+        def losses(self, batch: Any, *, progress: float) -> dict[str, torch.Tensor]:
+            return {name: 1e6 * loss for name, loss in super().losses(batch, progress=progress).items()}
 
         def evaluate(self) -> dict[str, float]:
             gradients = [
@@ -145,8 +146,8 @@ def test_large_gradients_are_clipped(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
     class Broken(StandIn):
-        def losses(self, batch: Any) -> dict[str, torch.Tensor]:
-            losses = super().losses(batch)
+        def losses(self, batch: Any, *, progress: float) -> dict[str, torch.Tensor]:
+            losses = super().losses(batch, progress=progress)
             return {**losses, "fit": losses["fit"] * math.nan}
 
     with pytest.raises(RunError, match="no longer a number at step 6.*lower optimiser.learning_rate"):
@@ -179,9 +180,9 @@ def test_every_evaluation_is_told(tmp_path: Path) -> None:
 
 def test_bfloat16_is_used_when_asked_for(tmp_path: Path) -> None:
     class Recording(StandIn):
-        def losses(self, batch: Any) -> dict[str, torch.Tensor]:
+        def losses(self, batch: Any, *, progress: float) -> dict[str, torch.Tensor]:
             kinds[self.model(batch.inputs).dtype] += 1
-            return super().losses(batch)
+            return super().losses(batch, progress=progress)
 
     kinds: Counter[torch.dtype] = Counter()
     run(tmp_path / "low", Recording(), "training.epochs=1", "training.precision=bfloat16")
@@ -221,3 +222,40 @@ def test_batches_of_any_shape_are_moved() -> None:
     assert isinstance(moved.inner, Inner)
     assert moved.inner.numbers.device.type == "meta"
     assert moved.ids == ("a", "b")
+
+
+def test_steps_may_be_given_instead_of_epochs_and_are_evaluated_evenly(tmp_path: Path) -> None:
+    task = StandIn(num_examples=8)
+    told: list[int] = []
+    overrides = ["training.batch_size=4", "training.steps=29", "training.evaluations=3"]
+    settings = load_settings("paper", overrides)
+    result = train(
+        task,
+        tmp_path / "run",
+        optimiser=settings.optimiser,
+        training=settings.training,
+        on_evaluation=lambda step, _: told.append(step),
+    )
+    assert result.steps == 29
+    assert told == [10, 20, 29]
+
+
+def test_a_part_with_a_pace_of_its_own_takes_smaller_steps(tmp_path: Path) -> None:
+    """Adam's first step is as large as the learning rate, for every weight."""
+
+    def first_step(pace: float | None) -> dict[str, float]:
+        task = StandIn(dropout=0.0)
+        if pace is not None:
+            task.model.outer.pace = pace  # type: ignore[assignment]
+        before = {name: weights.detach().clone() for name, weights in task.model.named_parameters()}
+        settings = load_settings("paper", ["training.steps=1", "training.mirror=false"])
+        folder = tmp_path / str(pace)
+        train(task, folder, optimiser=settings.optimiser, training=settings.training)
+        return {
+            name: (weights - before[name]).abs().max().item()
+            for name, weights in task.model.named_parameters()
+        }
+
+    plain, slow = first_step(None), first_step(0.25)
+    assert slow["inner.bias"] == pytest.approx(plain["inner.bias"])
+    assert slow["outer.bias"] == pytest.approx(plain["outer.bias"] / 4, rel=1e-3)

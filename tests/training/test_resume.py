@@ -15,7 +15,7 @@ from safetensors import safe_open
 from ctsan.config import load_settings
 from ctsan.errors import RunError, UsageError
 from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
-from ctsan.training.loop import Progress, Result, train
+from ctsan.training.loop import Result, train
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from training.stand_in import StandIn
 
@@ -110,8 +110,8 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
         run(tmp_path, "training.seed=7", "optimiser.clip_norm=1", "training.epochs=9")
     assert str(caught.value) == (
         f"{tmp_path / CHECKPOINT_FILE}: this run was started with other settings: optimiser.clip_norm is 5.0 "
-        "there and 1.0 now; training.seed is 0 there and 7 now. Give it the same ones (only training.epochs "
-        "and training.patience may be raised), or name another folder for a new run."
+        "there and 1.0 now; training.seed is 0 there and 7 now. Give it the same ones (only training.epochs, "
+        "training.steps and training.patience may be raised), or name another folder for a new run."
     )
     with pytest.raises(UsageError, match="training.epochs is 3 there and 2 now"):
         run(tmp_path, "training.epochs=2")
@@ -176,14 +176,16 @@ def test_lost_metrics_are_noticed(tmp_path: Path) -> None:
         run(tmp_path)
 
 
-def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
-    def meddle(progress: Progress) -> None:
-        if progress.step == progress.total_steps:
-            with pytest.raises(RunError, match="another process is training in this folder"):
-                run(tmp_path)
-            met.append(progress.step)
-
-    met: list[int] = []
-    run(tmp_path, on_progress=meddle)
-    assert met == [18]
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    hold = (
+        "import pathlib, sys; from ctsan.training.run_folder import training_alone\n"
+        "with training_alone(pathlib.Path(sys.argv[1])): print('held', flush=True); input()"
+    )
+    command = [sys.executable, "-c", hold, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(RunError, match="another process is training in this folder"):
+            run(tmp_path)
+        other.kill()  # and the lock goes with it
     assert run(tmp_path).steps == 18

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ctsan.config import Settings
 from ctsan.data.batches import encode_captions, references, thin
-from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, Item, ItemTask, QueryItem, Split
+from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split
 from ctsan.data.item_building import build_items
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
@@ -29,6 +29,14 @@ from ctsan.video.store import FeatureStore
 
 TaskName = Literal["describe", "fill", "choose", "rank"]
 Model = DescriptionModel | BlankModel | ChoiceModel | RetrievalModel
+ItemT = TypeVar("ItemT", BlankItem, ChoiceItem, QueryItem)
+
+PRIMARY_METRICS: Mapping[TaskName, str] = {
+    "describe": DescriptionTask.primary_metric,
+    "fill": BlankTask.primary_metric,
+    "choose": ChoiceTask.primary_metric,
+    "rank": RetrievalTask.primary_metric,
+}
 
 _RECOMPUTE_ABOVE = 10_000  # hidden x attention dimensions: beyond, what traces share is made twice
 _ENOUGH_CLIPS, _ENOUGH_FRAMES = 1000, 10  # to know means and scales of the channels
@@ -42,8 +50,31 @@ def build_model(
     """A fresh model; the same seed gives the same weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        encoder = _clip_encoder(settings, words, grid=grid, channels=channels)
-        return _MODELS[task](settings, encoder)
+        shared: dict[str, Any] = {
+            "clip_encoder": _clip_encoder(settings, words, grid=grid, channels=channels),
+            "hidden_dim": settings.model.hidden_dim,
+            "input_attention": settings.attention.input,
+            "num_layers": settings.model.num_layers,
+            "dropout": settings.model.dropout,
+        }
+        saying: dict[str, Any] = {
+            "output_attention": settings.attention.output,
+            "say_from_words": settings.model.say_from_words,
+        }
+        match task:
+            case "describe":
+                return DescriptionModel(**shared, **saying)
+            case "fill":
+                return BlankModel(**shared, **saying)
+            case "choose":
+                return ChoiceModel(**shared)
+            case "rank":
+                return RetrievalModel(
+                    **shared,
+                    sketch_dim=settings.retrieval.sketch_dim,
+                    joint_dim=settings.retrieval.joint_dim,
+                    joint_dropout=settings.retrieval.dropout,
+                )
 
 
 def build_task(
@@ -57,14 +88,55 @@ def build_task(
     split: Split = "val",
 ) -> Task[Any]:
     """A task that learns from the training clips of a corpus and is measured on another split of it."""
-    clips = TaskClips(
-        store=store,
-        words=words,
-        train=corpus.split("train"),
-        validation=corpus.split(split),
-        max_frames=settings.model.max_frames,
-    )
-    return _TASKS[task](settings, model, clips, corpus, split)
+    loss, at_once = settings.loss, settings.training.captions_per_clip
+    shared: dict[str, Any] = {
+        "model": model,
+        "clips": TaskClips(
+            store=store,
+            words=words,
+            train=corpus.split("train"),
+            validation=corpus.split(split),
+            max_frames=settings.model.max_frames,
+        ),
+        "attention_weight": loss.attention_weight,
+        "concept_weight": loss.concept_weight,
+        "max_words": settings.decoding.max_words,
+    }
+    match task:
+        case "describe":
+            return DescriptionTask(
+                **shared,
+                label_smoothing=loss.label_smoothing,
+                reward_weight=loss.reward_weight,
+                reward_from=loss.reward_from,
+                captions_per_clip=at_once,
+                beam=settings.decoding.beam,
+                length_penalty=settings.decoding.length_penalty,
+            )
+        case "fill":
+            own = corpus.items.get(("fill", "train"), ())
+            return BlankTask(
+                **shared,
+                train=[item for item in own if isinstance(item, BlankItem)],
+                validation=_items(BlankItem, "fill", corpus, split, words, per_clip=_ITEMS_PER_CLIP),
+                label_smoothing=loss.label_smoothing,
+                questions_per_clip=at_once,
+            )
+        case "choose":
+            return ChoiceTask(
+                **shared,
+                train=_items(ChoiceItem, "choose", corpus, "train", words) if corpus.split("train") else [],
+                validation=_items(ChoiceItem, "choose", corpus, split, words, per_clip=_ITEMS_PER_CLIP),
+                questions_per_clip=at_once,
+                margin=loss.choice_margin,
+            )
+        case "rank":
+            return RetrievalTask(
+                **shared,
+                validation=_items(QueryItem, "rank", corpus, split, words),
+                captions_per_clip=at_once,
+                margin=loss.retrieval_margin,
+            )
 
 
 def start_from_clips(model: Model, clips: Sequence[Clip], store: FeatureStore, words: Words) -> None:
@@ -76,8 +148,7 @@ def start_from_clips(model: Model, clips: Sequence[Clip], store: FeatureStore, w
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     encoder = model.clip_encoder
     used = references([words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words))
-    frequencies = used[:, : len(encoder.candidate_words)].mean(dim=0)
-    encoder.start_from(*_channel_statistics(clips, store), frequencies)
+    encoder.start_from(*_channel_statistics(clips, store), used.mean(dim=0))
     captions = [caption for clip in clips for caption in clip.captions]
     said = torch.tensor(
         [word for caption in encode_captions(captions, words.vocabulary) for word in caption[1:]]
@@ -94,152 +165,17 @@ def _start_saying(say: nn.Linear, said: Tensor) -> None:
     say.bias.copy_((counts / counts.sum()).log())
 
 
-def _description_model(settings: Settings, encoder: ClipEncoder) -> Model:
-    return DescriptionModel(
-        clip_encoder=encoder,
-        hidden_dim=settings.model.hidden_dim,
-        input_attention=settings.attention.input,
-        output_attention=settings.attention.output,
-        num_layers=settings.model.num_layers,
-        dropout=settings.model.dropout,
-    )
-
-
-def _description_task(
-    settings: Settings, model: Model, clips: TaskClips, _corpus: Corpus, _split: Split
-) -> Task[Any]:
-    assert isinstance(model, DescriptionModel)
-    return DescriptionTask(
-        model=model,
-        clips=clips,
-        attention_weight=settings.loss.attention_weight,
-        concept_weight=settings.loss.concept_weight,
-        label_smoothing=settings.loss.label_smoothing,
-        captions_per_clip=settings.training.captions_per_clip,
-        beam=settings.decoding.beam,
-        max_words=settings.decoding.max_words,
-        length_penalty=settings.decoding.length_penalty,
-    )
-
-
-def _blank_model(settings: Settings, encoder: ClipEncoder) -> Model:
-    return BlankModel(
-        clip_encoder=encoder,
-        hidden_dim=settings.model.hidden_dim,
-        input_attention=settings.attention.input,
-        output_attention=settings.attention.output,
-        num_layers=settings.model.num_layers,
-        dropout=settings.model.dropout,
-    )
-
-
-def _blank_task(
-    settings: Settings, model: Model, clips: TaskClips, corpus: Corpus, split: Split
-) -> Task[Any]:
-    assert isinstance(model, BlankModel)
-    validation = _items("fill", corpus, split, clips.words, per_clip=_ITEMS_PER_CLIP)
-    return BlankTask(
-        model=model,
-        clips=clips,
-        train=[item for item in corpus.items.get(("fill", "train"), ()) if isinstance(item, BlankItem)],
-        validation=[item for item in validation if isinstance(item, BlankItem)],
-        attention_weight=settings.loss.attention_weight,
-        concept_weight=settings.loss.concept_weight,
-        label_smoothing=settings.loss.label_smoothing,
-        questions_per_clip=settings.training.captions_per_clip,
-        max_words=settings.decoding.max_words,
-    )
-
-
-def _choice_model(settings: Settings, encoder: ClipEncoder) -> Model:
-    return ChoiceModel(
-        clip_encoder=encoder,
-        hidden_dim=settings.model.hidden_dim,
-        input_attention=settings.attention.input,
-        num_layers=settings.model.num_layers,
-        dropout=settings.model.dropout,
-    )
-
-
-def _choice_task(
-    settings: Settings, model: Model, clips: TaskClips, corpus: Corpus, split: Split
-) -> Task[Any]:
-    assert isinstance(model, ChoiceModel)
-    train = _items("choose", corpus, "train", clips.words)
-    validation = _items("choose", corpus, split, clips.words, per_clip=_ITEMS_PER_CLIP)
-    return ChoiceTask(
-        model=model,
-        clips=clips,
-        train=[item for item in train if isinstance(item, ChoiceItem)],
-        validation=[item for item in validation if isinstance(item, ChoiceItem)],
-        attention_weight=settings.loss.attention_weight,
-        concept_weight=settings.loss.concept_weight,
-        questions_per_clip=settings.training.captions_per_clip,
-        max_words=settings.decoding.max_words,
-        margin=settings.loss.choice_margin,
-    )
-
-
-def _retrieval_model(settings: Settings, encoder: ClipEncoder) -> Model:
-    return RetrievalModel(
-        clip_encoder=encoder,
-        hidden_dim=settings.model.hidden_dim,
-        sketch_dim=settings.retrieval.sketch_dim,
-        joint_dim=settings.retrieval.joint_dim,
-        joint_dropout=settings.retrieval.dropout,
-        input_attention=settings.attention.input,
-        num_layers=settings.model.num_layers,
-        dropout=settings.model.dropout,
-    )
-
-
-def _retrieval_task(
-    settings: Settings, model: Model, clips: TaskClips, corpus: Corpus, split: Split
-) -> Task[Any]:
-    assert isinstance(model, RetrievalModel)
-    validation = _items("rank", corpus, split, clips.words)
-    return RetrievalTask(
-        model=model,
-        clips=clips,
-        validation=[item for item in validation if isinstance(item, QueryItem)],
-        attention_weight=settings.loss.attention_weight,
-        concept_weight=settings.loss.concept_weight,
-        captions_per_clip=settings.training.captions_per_clip,
-        max_words=settings.decoding.max_words,
-        margin=settings.loss.retrieval_margin,
-    )
-
-
-_MODELS: Mapping[TaskName, Callable[[Settings, ClipEncoder], Model]] = {
-    "describe": _description_model,
-    "fill": _blank_model,
-    "choose": _choice_model,
-    "rank": _retrieval_model,
-}
-_TASKS: Mapping[TaskName, Callable[[Settings, Model, TaskClips, Corpus, Split], Task[Any]]] = {
-    "describe": _description_task,
-    "fill": _blank_task,
-    "choose": _choice_task,
-    "rank": _retrieval_task,
-}
-
-
 def _items(
-    task: ItemTask, corpus: Corpus, split: Split, words: Words, *, per_clip: int | None = None
-) -> Sequence[Item]:
+    kind: type[ItemT], task: ItemTask, corpus: Corpus, split: Split, words: Words, per_clip: int | None = None
+) -> list[ItemT]:
     """The corpus' own items of a split, or such as are built from its captions."""
-    given = corpus.items.get((task, split), ())
-    return (
-        given
-        or build_items(
-            corpus,
-            split=split,
-            task=task,
-            seed=_ITEM_SEED,
-            vocabulary_words=words.vocabulary.words,
-            per_clip=per_clip,
+    items = corpus.items.get((task, split), ())
+    if not items:
+        known = words.vocabulary.words
+        items = build_items(
+            corpus, split=split, task=task, seed=_ITEM_SEED, vocabulary_words=known, per_clip=per_clip
         ).items
-    )
+    return [item for item in items if isinstance(item, kind)]
 
 
 def _channel_statistics(clips: Sequence[Clip], store: FeatureStore) -> tuple[Tensor, Tensor]:
@@ -257,7 +193,7 @@ def _channel_statistics(clips: Sequence[Clip], store: FeatureStore) -> tuple[Ten
 
 def _clip_encoder(settings: Settings, words: Words, *, grid: tuple[int, int], channels: int) -> ClipEncoder:
     model, detector = settings.model, settings.detector
-    candidates = words.concepts.words[: detector.num_candidates]
+    candidates = words.concepts.words
     return ClipEncoder(
         channels=channels,
         embedding=torch.from_numpy(words.embedding),
@@ -271,6 +207,7 @@ def _clip_encoder(settings: Settings, words: Words, *, grid: tuple[int, int], ch
             num_layers=model.num_layers,
             dropout=detector.dropout,
             trace_dropout=detector.trace_dropout,
+            pace=detector.pace,
             recompute_attention=model.hidden_dim * detector.attention_dim > _RECOMPUTE_ABOVE,
         )
         if detector.enabled

@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from ctsan.text.concepts import Concepts
 from ctsan.text.embedding import Embedding, learn_embedding, load_embedding, save_embedding
 from ctsan.text.files import problem_with
 from ctsan.text.tagging import load_tagger
 from ctsan.text.tokens import tokenize
-from ctsan.text.vocabulary import Vocabulary
+from ctsan.text.vocabulary import SPECIALS, Vocabulary
 
 VOCABULARY_FILE = "vocabulary.json"
 CONCEPTS_FILE = "concepts.json"
@@ -27,6 +29,33 @@ class Words:
     vocabulary: Vocabulary
     concepts: Concepts
     embedding: Embedding  # (V, E), a row for each word of the vocabulary
+
+    def extended_by(self, new: Words) -> Words:
+        """These words in their places, and after them those of another corpus that are not among them."""
+        counted = zip(new.vocabulary.words, new.vocabulary.counts, strict=True)
+        added = {word: count for word, count in counted if word not in self.vocabulary}
+        looked_for = frozenset(self.concepts.words)
+        candidates = (concept for concept in new.concepts.candidates if concept.word not in looked_for)
+        return Words(
+            Vocabulary((*self.vocabulary.words, *added), (*self.vocabulary.counts, *added.values())),
+            Concepts((*self.concepts.candidates, *candidates)),
+            np.concatenate([self.embedding, self._vectors_of(list(added), new)]),
+        )
+
+    def _vectors_of(self, added: list[str], new: Words) -> Embedding:
+        """Vectors of another corpus' words, brought over to lie among these.
+
+        Each embedding is learnt from nothing, so its directions mean nothing in another one. The words that
+        both know tell how to turn it: by the rotation that brings them closest to themselves (orthogonal
+        Procrustes). As a whole they then have the length that they have here.
+        """
+        both = [word for word in new.vocabulary.words[len(SPECIALS) :] if word in self.vocabulary]
+        here = self.embedding[self.vocabulary.encode(both)].astype(np.float64)  # (both, E)
+        there = new.embedding[new.vocabulary.encode(both)].astype(np.float64)
+        left, _, right = np.linalg.svd(there.T @ here)
+        scale = np.linalg.norm(here) / np.linalg.norm(there) if both else 1.0
+        vectors: Embedding = new.embedding[new.vocabulary.encode(added)] @ (scale * left @ right)
+        return vectors.astype(np.float32)
 
     def save(self, folder: Path) -> None:
         """Write the three files into a folder, made if need be; saving twice gives the same bytes."""

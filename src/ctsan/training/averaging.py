@@ -28,7 +28,8 @@ class AveragedWeights:
         """Take in the weights after a step, numbered from 0."""
         decay = min(self.decay, (step + 1) / (step + 10))
         weights = list(self._weights.values())
-        get_ema_multi_avg_fn(decay)(list(self.mean.values()), weights, step)
+        average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        average(list(self.mean.values()), weights, step)
 
     def restore(self, mean: Mapping[str, Tensor]) -> None:
         for name, weights in mean.items():

@@ -143,9 +143,7 @@ def _read(file: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)
-    }
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _fill(file: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:

@@ -109,12 +109,17 @@ class _Session(Generic[BatchT]):
         self.task, self.folder, self.processes = task, folder, processes
         self.optimiser, self.training = optimiser, training
         self.steps_per_epoch = math.ceil(task.num_examples / training.batch_size)
-        self.total_steps = self.steps_per_epoch * training.epochs
+        self.total_steps = training.steps or self.steps_per_epoch * training.epochs
+        self.steps_per_evaluation = (
+            math.ceil(training.steps / training.evaluations)
+            if training.steps
+            else self.steps_per_epoch * training.evaluate_every
+        )
         task.model.to(processes.device)
         self.parameters = [weights for weights in task.model.parameters() if weights.requires_grad]
         # Adam. Where weights are to decay, they do so apart from its moments. Fused, a step on the processor
         # takes a sixth of the time.
-        self.adam = torch.optim.AdamW(self.parameters, weight_decay=optimiser.weight_decay, fused=True)
+        self.adam = torch.optim.AdamW(_by_pace(task.model), weight_decay=optimiser.weight_decay, fused=True)
         self.origin: dict[str, Any] = {
             "settings": {"optimiser": asdict(optimiser), "training": asdict(training)},
             "num_examples": task.num_examples,
@@ -149,9 +154,8 @@ class _Session(Generic[BatchT]):
                 batch, share = next(batches)
                 self._learn(batch, share)
                 state.step += 1
-                epoch, place = divmod(state.step, self.steps_per_epoch)
                 is_last = state.step == self.total_steps
-                evaluate = is_last or (place == 0 and epoch % training.evaluate_every == 0)
+                evaluate = is_last or state.step % self.steps_per_evaluation == 0
                 keep = evaluate or state.step % training.checkpoint_every == 0
                 now = time.monotonic()
                 if on_progress and self.log and (is_last or now - shown >= _SECONDS_BETWEEN_PROGRESS):
@@ -187,9 +191,11 @@ class _Session(Generic[BatchT]):
         self.task.model.train()
         draw_noise_for(step, rank=processes.rank, seed=self.training.seed)
         for group in self.adam.param_groups:
-            group["lr"] = learning_rate(self.optimiser, step, self.total_steps)
+            group["lr"] = group["pace"] * learning_rate(self.optimiser, step, self.total_steps)
         with _autocast(processes.device, self.training.precision):
-            losses: dict[str, Tensor] = self.losses(move(batch, processes.device))
+            losses: dict[str, Tensor] = self.losses(
+                move(batch, processes.device), progress=step / self.total_steps
+            )
         # Gradients are averaged over the processes: times their number, each counts by its share.
         loss = torch.stack(list(losses.values())).sum() * (share * processes.count)
         self.adam.zero_grad()
@@ -214,7 +220,7 @@ class _Session(Generic[BatchT]):
                     **self._place(),
                     "losses": losses,
                     "total": sum(losses.values()),
-                    "learning_rate": self.adam.param_groups[0]["lr"],
+                    "learning_rate": learning_rate(self.optimiser, self.state.step - 1, self.total_steps),
                     "words_per_second": round(pace, 1),
                 }
             )
@@ -224,9 +230,7 @@ class _Session(Generic[BatchT]):
         with self.average.in_place() if self.average else nullcontext():
             self._evaluate_weights(on_evaluation)
 
-    def _evaluate_weights(
-        self, on_evaluation: Callable[[int, Mapping[str, float]], None] | None
-    ) -> None:
+    def _evaluate_weights(self, on_evaluation: Callable[[int, Mapping[str, float]], None] | None) -> None:
         state, score = self.state, 0.0
         if self.log:
             began = time.monotonic()
@@ -257,6 +261,19 @@ class _Session(Generic[BatchT]):
         return {"step": self.state.step, "epoch": math.ceil(self.state.step / self.steps_per_epoch)}
 
 
+def _by_pace(model: nn.Module) -> list[dict[str, Any]]:
+    """The parameters that learn, those of modules with a `pace` apart: it is a factor of their rate."""
+    paces: dict[nn.Parameter, float] = {}
+    for module in model.modules():
+        if isinstance(pace := getattr(module, "pace", None), float):
+            paces |= dict.fromkeys(module.parameters(), pace)
+    groups: dict[float, list[nn.Parameter]] = {}
+    for weights in model.parameters():
+        if weights.requires_grad:
+            groups.setdefault(paces.get(weights, 1.0), []).append(weights)
+    return [{"params": weights, "pace": pace} for pace, weights in groups.items()]
+
+
 class _Losses(nn.Module):
     """A task's losses as a module: its gradients are what several processes share."""
 
@@ -264,8 +281,8 @@ class _Losses(nn.Module):
         super().__init__()
         self.task, self.model = task, task.model
 
-    def forward(self, batch: object) -> dict[str, Tensor]:
-        return self.task.losses(batch)
+    def forward(self, batch: object, *, progress: float) -> dict[str, Tensor]:
+        return self.task.losses(batch, progress=progress)
 
 
 def _autocast(device: torch.device, precision: Precision) -> torch.autocast | nullcontext[None]:

@@ -1,0 +1,241 @@
+"""What `ctsan train` needs before the first step: settings, features, words, and a model to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ctsan.cli.features import features_folder, make_features
+from ctsan.cli.output import count, warn
+from ctsan.config import Settings, load_settings
+from ctsan.data.corpus import Corpus, Split
+from ctsan.errors import UsageError
+from ctsan.tasks.building import (
+    PRIMARY_METRICS,
+    TaskName,
+    build_model,
+    build_task,
+    start_from_clips,
+)
+from ctsan.tasks.task import Task
+from ctsan.tasks.transfer import parts_taken, settings_with, start_from_model
+from ctsan.text.embedding import Embedding
+from ctsan.text.vocabulary import SPECIALS
+from ctsan.text.words import Words, prepare_words
+from ctsan.trained_run import WORDS_FOLDER, TrainedRun, load_runs, read_recipe, write_recipe
+from ctsan.training.checkpoint import CHECKPOINT_FILE
+from ctsan.training.run_folder import (
+    Origin,
+    begun_run,
+    check_origin,
+    create_run,
+    has_begun,
+    open_run,
+    weights_digest,
+)
+from ctsan.video.backbone import DEFAULT_BACKBONE
+from ctsan.video.store import FeatureStore, Recipe
+
+_FEW_CLIPS = 5  # of the validation split: with fewer, a metric says little
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a person asked for."""
+
+    task: TaskName
+    corpus: Path
+    profile: str
+    overrides: tuple[str, ...]
+    features: Path | None  # made in the cache if none are given
+    source: Path | None  # a run to start from
+
+    def store(self, settings: Settings) -> Path:
+        return self.features or features_folder(self.corpus, mirrored=settings.training.mirror)
+
+
+def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
+    """Settings of each of an order's runs: they differ in the seed.
+
+    Runs that have begun know what they took over, so the run that they started from may be gone.
+
+    Raises:
+        UsageError: settings cannot be taken, or a run was started from other weights.
+    """
+    settings = load_settings(order.profile, order.overrides)
+    begun = [open_run(folder) for folder in runs if has_begun(folder)]
+    for run in begun:
+        check_origin(run, order.source)
+    if order.source is not None:
+        trained = begun[0] if begun else open_run(order.source)
+        settings = settings_with(
+            settings, trained.settings, overrides=order.overrides, same_task=trained.task == order.task
+        )
+    seed = settings.training.seed
+    return [
+        replace(settings, training=replace(settings.training, seed=seed + number))
+        for number in range(len(runs))
+    ]
+
+
+def check_splits(order: Order, clips: Corpus) -> None:
+    """Raises:
+    UsageError: there is nothing to learn from, or too little to choose weights by.
+    """
+    purposes: dict[Split, str] = {"train": "learn from", "val": "choose the best weights by"}
+    for split, purpose in purposes.items():
+        if not any(clip.captions for clip in clips.split(split)):
+            raise UsageError(
+                f"{order.corpus}: no clip of the split '{split}' has captions, and some are needed to "
+                f"{purpose}. 'ctsan corpus check' shows the splits; without any, three sources or more are "
+                "split for you."
+            )
+    if sum(bool(clip.captions) for clip in clips.split("val")) == 1:
+        raise UsageError(
+            f"{order.corpus}: one clip only of the split 'val' has captions, and "
+            f"{PRIMARY_METRICS[order.task]}, by which the best weights are chosen, says nothing with one. "
+            'Write "split": "val" for two clips or more, or caption more clips: a tenth of them is set aside.'
+        )
+
+
+def prepare(order: Order, clips: Corpus, runs: Sequence[Path], settings: Sequence[Settings]) -> None:
+    """All that training needs, into the run folders and the folder of features.
+
+    All runs have the same words: those of the one that has begun, if one has.
+    """
+    begun = [
+        begun_run(folder, task=order.task, settings=own) for folder, own in zip(runs, settings, strict=True)
+    ]
+    # Loaded now even if words are there already: hours later it would be too late to say what is wrong.
+    source = _load_source(order) if any(_needs_source(order, folder) for folder in runs) else None
+    recipe = _prepare_features(order, clips, settings[0], source)
+    known = next(filter(None, begun), None)
+    if known is None:
+        words, origin = _prepare_words(order, clips, settings[0], source)
+    else:
+        words, origin = Words.load(known.folder / WORDS_FOLDER), known.origin
+        if (then := read_recipe(known.folder)) != recipe:
+            raise UsageError(
+                f"{order.store(settings[0])}: not the kind of features that the run in {known.folder} was "
+                f"begun with ({recipe.backbone} now, {then.backbone} then). Give it those, or name another "
+                "folder for a new run."
+            )
+    for folder, own, old in zip(runs, settings, begun, strict=True):
+        create_run(folder, task=order.task, profile=order.profile, settings=own, origin=origin)
+        if old is None:  # words that are there may be of other settings
+            write_recipe(folder, recipe)
+            words.save(folder / WORDS_FOLDER)
+
+
+def load_task(order: Order, clips: Corpus, run: Path, settings: Settings) -> Task[Any]:
+    """The task of a run that was prepared, with the model that it starts with."""
+    words, features = Words.load(run / WORDS_FOLDER), FeatureStore(order.store(settings))
+    model = build_model(
+        order.task,
+        settings,
+        words,
+        grid=features.grid,
+        channels=features.channels,
+        seed=settings.training.seed,
+    )
+    start_from_clips(model, clips.split("train"), features, words)
+    if _needs_source(order, run):
+        start_from_model(model, _load_source(order).member.model)
+    return build_task(order.task, settings, words, features, clips, model=model)
+
+
+def _needs_source(order: Order, run: Path) -> bool:
+    return order.source is not None and not (run / CHECKPOINT_FILE).exists()
+
+
+def _load_source(order: Order) -> TrainedRun:
+    assert order.source is not None  # see `_needs_source`
+    [source] = load_runs([order.source])
+    return source
+
+
+def _prepare_features(order: Order, clips: Corpus, settings: Settings, source: TrainedRun | None) -> Recipe:
+    """How the features were made that there are now."""
+    if order.features is None:
+        if source:
+            _check_backbone(order, source, DEFAULT_BACKBONE)
+        make_features(clips, order.store(settings), mirrored=settings.training.mirror)
+    features = FeatureStore(order.store(settings))
+    recipe = features.manifest.recipe
+    if source:
+        _check_backbone(order, source, recipe.backbone)
+        if replace(recipe, mirrored=source.recipe.mirrored) != source.recipe:
+            raise UsageError(
+                f"{features.folder}: these features of {recipe.backbone} were made otherwise than those that "
+                f"{source.folder} was trained on. {order.corpus} needs such as 'features.json' of that run "
+                "says."
+            )
+    _check_features(order, clips, features)
+    return recipe
+
+
+def _check_backbone(order: Order, source: TrainedRun, backbone: str) -> None:
+    needed = source.recipe.backbone
+    if needed != backbone:
+        raise UsageError(
+            f"{source.folder}: this run was trained on features of {needed}, and training would be on those "
+            f"of {backbone}. Make the same: ctsan features {order.corpus} --backbone {needed} --out FOLDER, "
+            "and give them: --features FOLDER"
+        )
+
+
+def _check_features(order: Order, clips: Corpus, features: FeatureStore) -> None:
+    """Raises:
+    UsageError: there are no features to learn from, or too few to choose weights by.
+    """
+    least: dict[Split, int] = {"train": 1, "val": 2}
+    for split, needed in least.items():
+        captioned = [clip for clip in clips.split(split) if clip.captions]
+        usable = sum(clip.id in features for clip in captioned)
+        if usable < needed:
+            raise UsageError(
+                f"{features.folder}: holds features of {count(usable, 'captioned clip')} of the split "
+                f"'{split}', and {needed} are needed. Make them: ctsan features {order.corpus} --out FOLDER"
+            )
+        if split == "val" and usable < _FEW_CLIPS:
+            warn(
+                f"There are {usable} validation clips: {PRIMARY_METRICS[order.task]} on so few says little, "
+                "and the weights chosen by it may not be the best. Caption more clips, or give more of them "
+                "to the split 'val'."
+            )
+
+
+def _prepare_words(
+    order: Order, clips: Corpus, settings: Settings, source: TrainedRun | None
+) -> tuple[Words, Origin | None]:
+    """The words of the training captions, after those of the run that training starts from."""
+    warn("Preparing the words of the training captions.")
+    words = prepare_words(
+        clips.captions("train"),
+        num_concepts=settings.detector.num_candidates,
+        embedding_dim=settings.model.embedding_dim,
+        seed=settings.training.seed,
+    )
+    if source is None:
+        return words, None
+    trained, kept = source.member.model, source.member.words
+    learnt: Embedding = trained.clip_encoder.embedding.weight.detach().numpy()
+    words = replace(kept, embedding=learnt).extended_by(words)
+    origin = Origin(
+        run=str(source.folder),
+        task=source.task,
+        weights=weights_digest(source.folder),
+        parts=parts_taken(trained, same_task=source.task == order.task),
+        kept_words=len(kept.vocabulary) - len(SPECIALS),
+        new_words=len(words.vocabulary) - len(kept.vocabulary),
+        kept_candidates=len(kept.concepts),
+        new_candidates=len(words.concepts) - len(kept.concepts),
+    )
+    warn(
+        f"Starting from {origin.run}, a run of '{origin.task}', with the weights of its "
+        f"{', '.join(origin.parts)}. To its {count(origin.kept_words, 'word')} come {origin.new_words:,} new "
+        f"ones, to its {count(origin.kept_candidates, 'concept candidate')} {origin.new_candidates:,}."
+    )
+    return words, origin

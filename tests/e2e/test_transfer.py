@@ -1,0 +1,170 @@
+"""`ctsan train … --from RUN`: a new run starts from the weights, words and sizes of another one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from commands import ctsan
+from ctsan.cli.preparing import Order, prepare, settings_for
+from ctsan.data.reading import read_corpus
+from ctsan.errors import RunError, UsageError
+from ctsan.predictor import Predictor
+from ctsan.text.vocabulary import SPECIALS
+from ctsan.text.words import Words
+from ctsan.trained_run import WORDS_FOLDER
+from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
+from ctsan.training.run_folder import Origin, open_run, weights_digest
+from ctsan.video.store import Manifest, Recipe, read_manifest, write_manifest
+from e2e.small_run import SMALL
+
+# No sizes: they are taken over.
+TRAINING = [
+    *("--set=training.batch_size=4", "--set=training.mirror=false", "--set=training.epochs=2"),
+    *("--set=training.checkpoint_every=5", "--set=training.evaluate_every=2"),
+]
+
+
+@pytest.fixture(scope="module")
+def described(shapes: Path) -> Path:
+    out = shapes / "described"
+    ctsan("train", "describe", *places(shapes, shapes / "corpus"), "--out", out, *SMALL)
+    return out
+
+
+@pytest.fixture(scope="module")
+def mine(shapes: Path) -> Path:
+    """The same clips in words that nobody has said before, zebras among them."""
+    folder = shapes / "mine"
+    folder.mkdir()
+    (folder / "clips").symlink_to(shapes / "corpus/clips")
+    with (folder / "clips.jsonl").open("w", encoding="utf-8") as file:
+        for clip in read_corpus(shapes / "corpus"):
+            captions = [f"a zebra jumps and {caption}" for caption in clip.captions]
+            file.write(json.dumps({"clip": clip.id, "captions": captions, "split": clip.split}) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def filling(shapes: Path, described: Path, mine: Path) -> list[str]:
+    return ["train", "fill", *places(shapes, mine), "--from", str(described), *TRAINING]
+
+
+@pytest.fixture(scope="module")
+def filled(shapes: Path, filling: list[str]) -> Path:
+    out = shapes / "filled"
+    assert "words come 2 new ones" in ctsan(*filling, "--out", out).stderr
+    return out
+
+
+def places(shapes: Path, corpus: Path) -> list[str]:
+    return ["--corpus", str(corpus), "--features", str(shapes / "features")]
+
+
+def order(shapes: Path, corpus: Path, source: Path, *overrides: str, features: Path | None = None) -> Order:
+    return Order(
+        task="rank",
+        corpus=corpus,
+        profile="laptop",
+        overrides=("training.mirror=false", *overrides),
+        features=features or shapes / "features",
+        source=source,
+    )
+
+
+def test_without_a_step_worth_the_name_it_says_what_the_other_says(shapes: Path, described: Path) -> None:
+    still = ("--set=optimiser.learning_rate=1e-30", "--set=training.epochs=1", "--set=training.mirror=false")
+    out = shapes / "still"
+    options = (*places(shapes, shapes / "corpus"), "--out", out, "--from", described, *still)
+    told = ctsan("train", "describe", *options).stderr
+    assert f"Starting from {described}, a run of 'describe'" in told
+    assert open_run(out).settings.model == open_run(described).settings.model
+    new, old = (load_file(run / WEIGHTS_FILE) for run in (out, described))
+    assert all(new[name].equal(old[name]) for name in new.keys() - {"clip_encoder.word_noise"})
+    clip = shapes / "corpus/clips/0003.mp4"
+    assert Predictor.load(out).describe(clip) == Predictor.load(described).describe(clip)
+
+
+def test_stopped_it_goes_on_to_the_same_weights_without_the_run_it_started_from(
+    shapes: Path, described: Path, filling: list[str], filled: Path
+) -> None:
+    out, moved = shapes / "stopped", shapes / "moved"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ctsan", *filling, "--out", str(out)], stderr=subprocess.DEVNULL
+    )
+    while not (out / CHECKPOINT_FILE).exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    described.rename(moved)
+    try:
+        ctsan(*filling, "--out", out)
+    finally:
+        moved.rename(described)
+    assert (out / WEIGHTS_FILE).read_bytes() == (filled / WEIGHTS_FILE).read_bytes()
+
+
+def test_new_words_are_added_and_the_run_says_where_it_came_from(described: Path, filled: Path) -> None:
+    before, after = (Words.load(run / WORDS_FOLDER) for run in (described, filled))
+    num_words, num_candidates = len(before.vocabulary), len(before.concepts)
+    assert after.vocabulary.words[:num_words] == before.vocabulary.words
+    assert set(after.vocabulary.words[num_words:]) == {"zebra", "jumps"}
+    assert after.concepts.words[:num_candidates] == before.concepts.words
+    assert {"zebra", "jumps"} <= set(after.concepts.words[num_candidates:])
+    assert open_run(filled).origin == Origin(
+        run=str(described),
+        task="describe",
+        weights=weights_digest(described),
+        parts=("clip_encoder", "word_input"),
+        kept_words=num_words - len(SPECIALS),
+        new_words=2,
+        kept_candidates=num_candidates,
+        new_candidates=len(after.concepts) - num_candidates,
+    )
+
+
+def test_another_run_to_start_from_is_refused(
+    shapes: Path, described: Path, mine: Path, filled: Path
+) -> None:
+    with pytest.raises(UsageError, match="started from other weights"):
+        settings_for(order(shapes, mine, filled), [filled])
+    with pytest.raises(UsageError, match=f"started from no other run, and {filled} is given"):
+        settings_for(order(shapes, mine, filled), [described])
+
+
+def test_what_does_not_fit_is_named(shapes: Path, described: Path, tmp_path: Path) -> None:
+    corpus = shapes / "corpus"
+    options = ("train", "rank", *places(shapes, corpus), "--out", tmp_path / "r", "--from", described)
+    refused = ctsan(*options, "--set=model.hidden_dim=32", exit_code=2).stderr
+    assert "do not fit: model.hidden_dim is 24 there and 32 here. Leave these settings out" in refused
+    assert not (tmp_path / "r").exists()
+    with pytest.raises(RunError, match="no run is there"):
+        settings_for(order(shapes, corpus, tmp_path), [tmp_path / "r"])
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"backbone": "resnet152"}, "trained on features of efficientnet-lite0, .* on those of resnet152"),
+        ({"details": {"weights": "others"}}, "these features of efficientnet-lite0 were made otherwise"),
+    ],
+)
+def test_features_of_another_kind_are_refused(
+    shapes: Path, described: Path, tmp_path: Path, change: dict[str, object], what: str
+) -> None:
+    manifest = read_manifest(shapes / "features")
+    assert manifest is not None
+    recipe = manifest.recipe
+    kept = {name: getattr(recipe, name) for name in ("backbone", "grid", "channels", "mirrored", "details")}
+    write_manifest(tmp_path, Manifest(Recipe(**(kept | change)), manifest.clips, {}))
+    asked = order(shapes, shapes / "corpus", described, features=tmp_path)
+    runs = [tmp_path / "r"]
+    with pytest.raises(UsageError, match=what):
+        prepare(asked, read_corpus(asked.corpus), runs, settings_for(asked, runs))

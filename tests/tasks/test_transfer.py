@@ -1,0 +1,159 @@
+"""A model that starts from a trained one: what it takes over, and what it begins anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ctsan.config import load_settings
+from ctsan.data.corpus import Clip
+from ctsan.errors import UsageError
+from ctsan.tasks.building import Model, TaskName, build_model, start_from_clips
+from ctsan.tasks.transfer import parts_taken, settings_with, start_from_model
+from ctsan.text.concepts import Concept, Concepts
+from ctsan.text.vocabulary import Vocabulary
+from ctsan.text.words import Words
+from ctsan.video.store import FeatureStore
+
+SETTINGS = (
+    "model.hidden_dim=8",
+    "model.embedding_dim=8",
+    "detector.attention_dim=4",
+    "detector.num_concepts=3",
+    "retrieval.sketch_dim=16",
+    "retrieval.joint_dim=4",
+)
+TASKS: tuple[TaskName, ...] = ("describe", "fill", "choose", "rank")
+
+
+@pytest.fixture(scope="module")
+def more(words: Words) -> Words:
+    """The same words and two more, which the clips' captions do not hold."""
+    vocabulary = Vocabulary((*words.vocabulary.words, "zebra", "flies"), (*words.vocabulary.counts, 4, 4))
+    concepts = Concepts((*words.concepts.candidates, Concept("zebra", "noun", 4)))
+    return Words(vocabulary, concepts, np.pad(words.embedding, ((0, 2), (0, 0)), constant_values=0.5))
+
+
+def make(task: TaskName, words: Words, store: FeatureStore, *overrides: str, seed: int = 0) -> Model:
+    settings = load_settings("laptop", (*SETTINGS, *overrides))
+    return build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed)
+
+
+def make_trained(task: TaskName, words: Words, store: FeatureStore) -> Model:
+    """Every weight and every buffer has moved."""
+    model = make(task, words, store, seed=1)
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if tensor.is_floating_point() and not name.endswith("_sign"):
+                tensor.add_(0.25)
+    return model
+
+
+def weights(model: Model) -> dict[str, Tensor]:
+    return {name.removeprefix("decode."): tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_all_of_the_same_task_is_taken_over_and_new_words_begin_anew(
+    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, task: TaskName
+) -> None:
+    trained, model = make_trained(task, words, store), make(task, more, store)
+    start_from_clips(model, clips, store, more)
+    fresh = weights(model)
+    start_from_model(model, trained)
+    old, new = weights(trained), weights(model)
+    assert new.keys() == old.keys()
+    grown = {name for name in new if new[name].shape != old[name].shape}
+    assert grown == {
+        "clip_encoder.embedding.weight",
+        "clip_encoder.detector.name.weight",
+        "clip_encoder.detector.name.bias",
+        "clip_encoder.candidate_words",
+        *(("say.weight", "say.bias") if task in ("describe", "fill") else ()),
+    }
+    for name in new.keys() - grown:
+        assert torch.equal(new[name], old[name]), name
+    for name in grown:
+        assert torch.equal(new[name][: len(old[name])], old[name]), name
+        assert torch.equal(new[name][len(old[name]) :], fresh[name][len(old[name]) :]), name
+        assert len(new[name]) > len(old[name])
+
+
+@pytest.mark.parametrize("task", TASKS[1:])
+def test_another_task_takes_what_all_have_in_common(
+    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, task: TaskName
+) -> None:
+    trained, model = make_trained("describe", words, store), make(task, more, store)
+    start_from_clips(model, clips, store, more)
+    fresh = weights(model)
+    start_from_model(model, trained)
+    old, new = weights(trained), weights(model)
+    shared = {name for name in new if name.startswith(("clip_encoder.", "word_input."))}
+    assert {"clip_encoder.channel_means", "clip_encoder.reduce.conv.weight"} < shared
+    assert {"word_input.attention.relate", "clip_encoder.detector.attend.first.weight"} < shared
+    for name in shared - {"clip_encoder.word_noise"}:
+        assert torch.equal(new[name][: len(old[name])], old[name]), name
+    for name in new.keys() - shared:
+        assert torch.equal(new[name], fresh[name]), name
+
+
+def test_a_description_starts_from_other_tasks_too(words: Words, store: FeatureStore) -> None:
+    trained, model = make_trained("rank", words, store), make("describe", words, store)
+    start_from_model(model, trained)
+    assert torch.equal(
+        model.state_dict()["decode.word_input.attention.relate"],
+        trained.state_dict()["word_input.attention.relate"],
+    )
+    assert parts_taken(trained, same_task=False) == ("clip_encoder", "word_input")
+    assert {"clip_encoder", "word_input", "lstm", "join"} < set(parts_taken(trained, same_task=True))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "model.hidden_dim=9",
+        "model.num_layers=1",
+        "model.region_kernel=3",
+        "detector.attention_dim=5",
+        "detector.enabled=false",
+        "attention.input=false",
+    ],
+)
+def test_models_of_other_sizes_are_refused(words: Words, store: FeatureStore, other: str) -> None:
+    trained = make("describe", words, store)
+    for task in TASKS:
+        with pytest.raises(UsageError, match="do not fit the new model: .*there.*here"):
+            start_from_model(make(task, words, store, other), trained)
+
+
+def test_settings_of_the_trained_model_are_taken_unless_set() -> None:
+    trained = load_settings("laptop", (*SETTINGS, "detector.dropout=0.1", "training.epochs=9"))
+    overrides = ("detector.num_concepts=5", "training.batch_size=3", "model.hidden_dim=8")
+    found = settings_with(
+        load_settings("paper", overrides), trained, overrides=overrides, same_task=False
+    ).to_json()
+    assert found["model"] == trained.to_json()["model"]
+    assert found["detector"] == trained.to_json()["detector"] | {"num_concepts": 5}
+    given = load_settings("paper", overrides).to_json()
+    for section in ("retrieval", "loss", "optimiser", "training"):  # of another task, and how it is trained
+        assert found[section] == given[section]
+    same = settings_with(load_settings("paper"), trained, overrides=(), same_task=True)
+    assert same.retrieval == trained.retrieval
+
+
+def test_settings_that_the_weights_do_not_fit_are_all_named() -> None:
+    trained = load_settings("laptop", SETTINGS)
+    overrides = (" model.hidden_dim = 16 ", "attention.input=false", "retrieval.joint_dim=5")
+    given = load_settings("laptop", overrides)
+    with pytest.raises(UsageError) as caught:
+        settings_with(given, trained, overrides=overrides, same_task=True)
+    message = str(caught.value)
+    assert "model.hidden_dim is 8 there and 16 here" in message
+    assert "attention.input is True there and False here" in message
+    assert "retrieval.joint_dim is 4 there and 5 here" in message
+    joint = settings_with(given, trained, overrides=overrides[2:], same_task=False).retrieval.joint_dim
+    assert joint == 5  # a description has none
