@@ -78,6 +78,7 @@ def make_batch(
         reference=(torch.rand(clips, len(words.concepts.words), generator=draw) < 0.01).float(),
         captions=sentences,
         clip_of_caption=torch.arange(clips).repeat_interleave(captions),
+        clips=tuple(map(str, range(clips))),
     )
 
 

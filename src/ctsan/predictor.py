@@ -1,136 +1,109 @@
-"""A trained run, ready to be asked about video files: `Predictor.load(run).describe("clip.mp4")`."""
+"""Trained runs, ready to be asked about video files: `Predictor.load(run).describe("clip.mp4")`."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from ctsan.atomic import write_json
-from ctsan.config import Settings
-from ctsan.data.batches import pad_maps, thin
-from ctsan.errors import RunError, UsageError, did_you_mean
+from ctsan.answers import (
+    Answer,
+    Attention,
+    Blank,
+    Caption,
+    Choice,
+    Concept,
+    Description,
+    Filling,
+    RankedClip,
+    Ranking,
+    ScoredSentence,
+    SentenceRanking,
+    Tracing,
+)
+from ctsan.data.corpus import BLANK
+from ctsan.ensemble import attention_of, concepts_seen, reading_attentions, unknown_words
+from ctsan.errors import UsageError, VideoError
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.description_model import DescriptionModel
-from ctsan.model.search import Sentence
-from ctsan.tasks.building import build_model
-from ctsan.tasks.description import NEVER_SAID
-from ctsan.text.vocabulary import BOS, EOS
-from ctsan.text.words import CONCEPTS_FILE, Words
-from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
-from ctsan.training.run_folder import open_run
-from ctsan.video.backbone import Backbone, find_backbone
-from ctsan.video.engine import Engine, load_engine
-from ctsan.video.frames import sample_frames
-from ctsan.video.store import Recipe
+from ctsan.tasks.blank import AskedBlank, fill, split_at_blanks
+from ctsan.tasks.description import describe
+from ctsan.tasks.member import joined
+from ctsan.tasks.scoring import as_one, score_all
+from ctsan.text.tokens import tokenize
+from ctsan.tracing import check_concept, trace_clip
+from ctsan.trained_run import TrainedRun, answering, load_runs
+from ctsan.watching import Watcher
 
-WORDS_FOLDER = "words"
-FEATURES_FILE = "features.json"
-
-_CELL = 64  # pixels of the backbones' input that a cell of their map covers: a stride of 32, pooled by two
-
-
-@dataclass(frozen=True, slots=True)
-class Concept:
-    word: str
-    confidence: float
-
-
-@dataclass(frozen=True, slots=True)
-class Caption:
-    text: str
-    score: float  # mean log-probability of a word
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a model says of a clip: captions from the best down, and the concept words it saw."""
-
-    clip: str
-    captions: tuple[Caption, ...]
-    concepts: tuple[Concept, ...]
-
-    @property
-    def caption(self) -> str:
-        return self.captions[0].text
-
-
-@dataclass(frozen=True, slots=True)
-class Tracing:
-    """Where the traces of the detector looked in a clip, and what came of it."""
-
-    times: NDArray[np.float64]  # (N,), seconds in the source, of the frames that the model saw
-    attention: NDArray[np.float32]  # (N, L, h, w); adds up to one over the grid
-    rows: NDArray[np.float64]  # (h + 1,), from 0 to 1: where the grid's cells begin and end in the picture
-    columns: NDArray[np.float64]  # (w + 1,); upright, as a player shows it
-    concepts: tuple[Concept, ...]  # K, the surest first
-    raised: tuple[Concept, ...]  # the same, and last the one that was asked for if it is not among them
-    shares: NDArray[np.float32]  # (raised, L): what each trace adds to the score of each of them
-    caption: Caption
-    output_weights: NDArray[np.float32] | None  # β, (words, K): attention on the concepts in saying a word
-    input_weights: NDArray[np.float32] | None  # γ, (words, K): and in reading it, before the next is said
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return tuple(self.caption.text.split())
+__all__ = [
+    "Answer",
+    "Attention",
+    "Blank",
+    "Caption",
+    "Choice",
+    "Concept",
+    "Description",
+    "Filling",
+    "Predictor",
+    "RankedClip",
+    "Ranking",
+    "ScoredSentence",
+    "SentenceRanking",
+    "Tracing",
+]
 
 
 class Predictor:
-    """Answers questions about video files; loads the network that makes features only when it is needed."""
+    """Answers questions about video files. Every verb asks the runs that were trained for it, all as one.
 
-    def __init__(
-        self, model: DescriptionModel, words: Words, settings: Settings, recipe: Recipe, weights: Path | None
-    ) -> None:
-        self.model = model.eval()
-        self.words = words
-        self.settings = settings
-        self.recipe = recipe
-        self.weights = weights
-        self._engine: tuple[Backbone, Engine] | None = None
+    Args:
+        runs: of any tasks.
+        weights: the backbone's file where it is not installed with ctsan.
+    """
+
+    def __init__(self, runs: Sequence[TrainedRun], *, weights: Path | None = None) -> None:
+        self.runs = tuple(runs)
+        self._watcher = Watcher(weights)
 
     @classmethod
-    def load(cls, run: Path | str, *, weights: Path | None = None) -> Predictor:
-        """A run folder; `weights` is the backbone's file where it is not installed with ctsan.
+    def load(cls, run: Path | str, *more_runs: Path | str, weights: Path | None = None) -> Predictor:
+        """Run folders, of any tasks; the folder of an ensemble stands for its members.
 
         Raises:
-            RunError: there is no usable run in the folder.
+            RunError: there is no usable run in one of them.
         """
-        folder = Path(run)
-        opened = open_run(folder)
-        recipe = read_recipe(folder)
-        words = Words.load(folder / WORDS_FOLDER)
-        if opened.task != "describe":
-            raise RunError(
-                f"{folder}: a run of {opened.task!r}, which cannot describe. Name one of 'describe'."
-            )
-        model = build_model(
-            "describe", opened.settings, words, grid=recipe.grid, channels=recipe.channels, seed=0
-        )
-        assert isinstance(model, DescriptionModel)
-        load_weights(folder / WEIGHTS_FILE, model)
-        return cls(model, words, opened.settings, recipe, weights)
+        return cls(load_runs([Path(run), *map(Path, more_runs)]), weights=weights)
 
     def describe(self, clip: Path | str, *, beam: int = 5, n_best: int = 1) -> Description:
         """The best sentences for a clip, and its concept words.
 
         Raises:
             VideoError: the clip cannot be read.
+            UsageError: no run describes, or several do that know different words.
         """
-        encoding, _ = self._encode(Path(clip))
-        captions = (self._caption(sentence) for sentence in self._sentences(encoding, beam, n_best))
-        return Description(str(clip), tuple(captions), self._concepts(encoding))
+        runs = answering(self.runs, "describe")
+        encodings = self._watcher.watch(Path(clip), runs).encodings
+        captions = _captions(runs, encodings, beam, n_best)
+        return Description(str(clip), captions, concepts_seen(runs, encodings))
 
     def concepts(self, clip: Path | str) -> tuple[Concept, ...]:
-        """The concept words of a clip, the surest first."""
-        return self._concepts(self._encode(Path(clip))[0])
+        """The concept words of a clip, the surest first: those of runs that describe if there are any.
 
-    @torch.inference_mode()
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: no run has a detector.
+        """
+        able = [run for run in self.runs if run.member.model.clip_encoder.detector is not None]
+        if not able:
+            raise UsageError("No run has a concept detector. Name one that has.")
+        runs = [run for run in able if run.task == "describe"] or able
+        return concepts_seen(runs, self._watcher.watch(Path(clip), runs).encodings)
+
     def trace(self, clip: Path | str, *, concept: str | None = None, beam: int = 5) -> Tracing:
         """Where the model looked and which concept words it used for its best sentence.
+
+        One model does it: the first of the runs that describe.
 
         Args:
             concept: a concept word to follow too, whether the model sees it in the clip or not.
@@ -139,108 +112,173 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: the model has no detector, or does not know the concept.
         """
-        detector, candidates = self.model.clip_encoder.detector, self.words.concepts.words
-        if detector is None:
-            raise UsageError("The model has no concept detector, so no traces. Name a run that has one.")
-        if concept is not None and concept not in candidates:
+        run = answering(self.runs, "describe")[0]
+        check_concept(run, concept)
+        sight = self._watcher.watch(Path(clip), [run])
+        return trace_clip(
+            run,
+            sight.encodings[0],
+            _captions([run], sight.encodings, beam, 1)[0],
+            concepts=concepts_seen([run], sight.encodings),
+            concept=concept,
+            times=sight.times,
+            image_size=self._watcher.engine(run.recipe)[0].image_size,
+        )
+
+    def fill(self, clip: Path | str, sentence: str, *, n_best: int = 5, attention: bool = False) -> Filling:
+        """The likeliest words for each blank of a sentence: `_____` of any length, or `<blank>`.
+
+        Of several blanks each is asked for with the others still blank.
+
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: no run fills blanks, there is no blank, or no word of the sentence is known.
+        """
+        runs = answering(self.runs, "fill")
+        first, *others = split_at_blanks(sentence)
+        if not others:
             raise UsageError(
-                f"Unknown concept word '{concept}'. {did_you_mean(concept, candidates)}"
-                f"{WORDS_FOLDER}/{CONCEPTS_FILE} of the run lists the {len(candidates):,} that it knows."
+                f"The sentence has no blank ({sentence!r}). Write {BLANK} for the word that is missing, such "
+                f"as 'a man is {BLANK} a car'."
             )
-        encoding, times = self._encode(Path(clip))
-        detection = encoding.detection
-        assert detection is not None  # there is a detector
-        raised = encoding.concept_words[0].tolist()
-        if concept is not None and candidates.index(concept) not in raised:
-            raised.append(candidates.index(concept))
-        numbers = torch.tensor([raised], device=detection.scores.device)
-        best = self._sentences(encoding, beam, 1)[0]
-        # One pass over the sentence as in training. Step t reads word t - 1 and says word t, the last step
-        # says the end: so words are said in all steps but the last, and read in all but the first.
-        decoded = self.model(torch.tensor([[BOS, *best.words]], device=numbers.device), encoding)
-        said, read = decoded.output_weights, decoded.input_weights
-        height, width = detection.attention.shape[-2:]
-        image_size = self._loaded_engine()[0].image_size
-        return Tracing(
-            times=times,
-            attention=detection.attention[0].cpu().numpy(),
-            rows=_cell_borders(height, image_size),
-            columns=_cell_borders(width, image_size),
-            concepts=self._concepts(encoding),
-            raised=tuple(Concept(candidates[n], float(detection.confidences[0, n])) for n in raised),
-            shares=detector.shares(detection.states, numbers)[0].cpu().numpy(),
-            caption=self._caption(best),
-            output_weights=None if said is None else said[0, :-1].cpu().numpy(),
-            input_weights=None if read is None else read[0, 1:].cpu().numpy(),
-        )
-
-    @torch.inference_mode()
-    def _encode(self, clip: Path) -> tuple[ClipEncoding, NDArray[np.float64]]:
-        """What the model makes of a clip, and the times of the frames that it saw."""
-        backbone, run = self._loaded_engine()
-        frames = sample_frames(clip, size=backbone.image_size)
-        maps = thin(run(frames.pixels), self.settings.model.max_frames)
-        times = frames.times[np.arange(len(maps)) * len(frames.times) // len(maps)]  # thinned likewise
-        return self.model.clip_encoder(*pad_maps([maps])), times
-
-    def _sentences(self, encoding: ClipEncoding, beam: int, n_best: int) -> list[Sentence]:
-        return self.model.describe(
-            encoding,
-            begin=BOS,
-            end=EOS,
-            never=NEVER_SAID,
-            beam=max(beam, n_best),
-            n_best=n_best,
-            max_words=self.settings.decoding.max_words,
-            length_penalty=self.settings.decoding.length_penalty,
-        )[0]
-
-    def _caption(self, sentence: Sentence) -> Caption:
-        return Caption(" ".join(self.words.vocabulary.decode(sentence.words)), sentence.score)
-
-    def _loaded_engine(self) -> tuple[Backbone, Engine]:
-        if self._engine is None:
-            if self.recipe.details.get("imported"):
-                raise UsageError(
-                    f"The model was trained on imported features ({self.recipe.backbone}), which ctsan "
-                    "cannot compute. Train one on features of its own to ask about video files."
+        around = " ".join((first, *others))
+        unknown = unknown_words(runs, {"The sentence": around}) if tokenize(around) else ()
+        encodings = self._watcher.watch(Path(clip), runs).encodings
+        asked = [AskedBlank(sentence, number) for number in range(len(others))]
+        rows = torch.zeros(len(asked), dtype=torch.long)
+        found = fill([run.member for run in runs], asked, [each.of(rows) for each in encodings])
+        read = [*tokenize(first), *(word for part in others for word in (BLANK, *tokenize(part)))]
+        blanks = []
+        for number in range(len(asked)):
+            best = found.probabilities[number].topk(min(n_best, len(found.words)))
+            likeliest = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            weights = [
+                attention_of(
+                    run,
+                    encoding,
+                    read,
+                    None if own.input_weights is None else own.input_weights[number],
+                    None if own.output_weights is None else own.output_weights[number, 0],
                 )
-            backbone = find_backbone(self.recipe.backbone, self.weights)
-            if backbone.digest != self.recipe.details["weights"]:
-                raise UsageError(
-                    f"{backbone.weights}: not the weights that the model's features were made with. "
-                    "Give the same file."
-                )
-            self._engine = backbone, load_engine(backbone)
-        return self._engine
+                for run, encoding, own in zip(runs, encodings, found.members, strict=True)
+                if attention
+            ]
+            answers = (
+                Answer(found.words[word], probability) for word, probability in likeliest if probability
+            )
+            blanks.append(Blank(tuple(answers), tuple(weights)))
+        pieces = zip_longest((first, *others), (blank.answers[0].word for blank in blanks), fillvalue="")
+        filled = "".join(piece for pair in pieces for piece in pair)
+        return Filling(str(clip), sentence, filled, tuple(blanks), concepts_seen(runs, encodings), unknown)
 
-    def _concepts(self, encoding: ClipEncoding) -> tuple[Concept, ...]:
-        numbers, confidences = encoding.concept_words[0].tolist(), encoding.confidences[0].tolist()
-        return tuple(
-            Concept(self.words.concepts.words[number], confidence)
-            for number, confidence in zip(numbers, confidences, strict=True)
-        )
+    def choose(self, clip: Path | str, sentences: Sequence[str], *, attention: bool = False) -> Choice:
+        """Which of two or more sentences suits a clip best; scores are means over the runs.
+
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: no run chooses, there are too few sentences, or one has no known word.
+        """
+        runs = answering(self.runs, "choose")
+        if len(sentences) < 2:
+            raise UsageError(f"There is nothing to choose from: {len(sentences)} given. Give two or more.")
+        names = {f"Choice {number}": each for number, each in enumerate(sentences, start=1)}
+        scored, concepts, unknown = self._score_sentences(runs, clip, names, attention)
+        return Choice(str(clip), scored, concepts, unknown)
+
+    def rank_sentences(
+        self, clip: Path | str, sentences: Sequence[str], *, attention: bool = False
+    ) -> SentenceRanking:
+        """Sentences from the one that suits a clip best down.
+
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: no run ranks, there are no sentences, or one has no known word.
+        """
+        runs = answering(self.runs, "rank")
+        if not sentences:
+            raise UsageError("There are no sentences to rank. Give one or more.")
+        names = {f"Sentence {number}": each for number, each in enumerate(sentences, start=1)}
+        scored, concepts, unknown = self._score_sentences(runs, clip, names, attention)
+        best_first = sorted(scored, key=lambda each: -each.score)
+        return SentenceRanking(str(clip), tuple(best_first), concepts, unknown)
+
+    def rank(
+        self,
+        query: str,
+        clips: Iterable[Path | str],
+        *,
+        n_best: int | None = None,
+        attention: bool = False,
+        on_clip: Callable[[], object] | None = None,
+    ) -> Ranking:
+        """Clips from the one that suits a query best down; those that cannot be read are told apart.
+
+        Clips are looked at one after the other, and little is kept of each.
+
+        Args:
+            n_best: only so many; all by default.
+            on_clip: is called after each clip.
+
+        Raises:
+            UsageError: no run ranks, there are no clips, or the query has no known word.
+        """
+        runs = answering(self.runs, "rank")
+        unknown = unknown_words(runs, {"The query": query})
+        seen: list[tuple[str, tuple[Concept, ...]]] = []
+        parts: list[list[ClipEncoding]] = []
+        errors = []
+        for clip in clips:
+            try:
+                encodings = self._watcher.watch(Path(clip), runs).encodings
+            except VideoError as error:
+                errors.append(error)
+            else:
+                seen.append((str(clip), concepts_seen(runs, encodings)))
+                parts.append([encoding._replace(detection=None) for encoding in encodings])
+            if on_clip:
+                on_clip()
+        if not seen and not errors:
+            raise UsageError("There are no clips to rank. Give one or more.")
+        ranked = []
+        if seen:
+            members = [run.member for run in runs]
+            encodings = [joined(own) for own in zip(*parts, strict=True)]
+            scores = as_one(
+                members,
+                [score_all(member, [query], own) for member, own in zip(members, encodings, strict=True)],
+            )[0]
+            for place in scores.argsort(descending=True, stable=True)[:n_best].tolist():
+                weights = reading_attentions(runs, parts[place], [query])[0] if attention else ()
+                ranked.append(RankedClip(seen[place][0], float(scores[place]), seen[place][1], weights))
+        return Ranking(query, tuple(ranked), tuple(errors), unknown)
+
+    def _score_sentences(
+        self, runs: Sequence[TrainedRun], clip: Path | str, sentences: dict[str, str], attention: bool
+    ) -> tuple[tuple[ScoredSentence, ...], tuple[Concept, ...], tuple[str, ...]]:
+        """Sentences, by their names in messages, with scores; the clip's concept words; and unknown words."""
+        unknown = unknown_words(runs, sentences)
+        texts = list(sentences.values())
+        encodings = self._watcher.watch(Path(clip), runs).encodings
+        members = [run.member for run in runs]
+        scores = as_one(
+            members, [score_all(member, texts, own) for member, own in zip(members, encodings, strict=True)]
+        )[:, 0].tolist()
+        weights = reading_attentions(runs, encodings, texts) if attention else [()] * len(texts)
+        scored = map(ScoredSentence, texts, scores, weights)
+        return tuple(scored), concepts_seen(runs, encodings), unknown
 
 
-def _cell_borders(cells: int, image_size: int) -> NDArray[np.float64]:
-    """Frames are squashed whole, so cells cover all of the picture; the last may be cut off by its border."""
-    return np.minimum(np.arange(cells + 1) * _CELL, image_size) / image_size
-
-
-def write_recipe(folder: Path, recipe: Recipe) -> None:
-    write_json(folder / FEATURES_FILE, asdict(recipe))
-
-
-def read_recipe(folder: Path) -> Recipe:
-    """Raises:
-    RunError: the file is missing or damaged.
-    """
-    file = folder / FEATURES_FILE
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-        height, width = value["grid"]
-        return Recipe(**{**value, "grid": (int(height), int(width))})
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(
-            f"{file}: missing or damaged ({error}). Put it back from a copy, or train again."
-        ) from error
+def _captions(
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], beam: int, n_best: int
+) -> tuple[Caption, ...]:
+    """The best sentences that runs have for a clip, decoded as the first one says."""
+    decoding, words = runs[0].settings.decoding, runs[0].member.words
+    found = describe(
+        [run.member for run in runs],
+        encodings,
+        beam=max(beam, n_best),
+        n_best=n_best,
+        max_words=decoding.max_words,
+        length_penalty=decoding.length_penalty,
+    )[0]
+    return tuple(Caption(" ".join(words.vocabulary.decode(each.words)), each.score) for each in found)

@@ -18,6 +18,7 @@ from ctsan.cli.trace import command
 from ctsan.errors import CtsanError, UsageError
 from ctsan.predictor import Predictor
 from ctsan.text.vocabulary import BOS
+from ctsan.watching import Watcher
 from e2e.small_run import SMALL
 
 
@@ -56,14 +57,15 @@ def test_a_film_a_gif_and_a_figure(run: Path, clip: Path, tmp_path: Path) -> Non
 
 def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
     predictor = Predictor.load(run)
-    candidates = predictor.words.concepts.words
+    model, words_known = predictor.runs[0].member.model, predictor.runs[0].member.words
+    candidates = words_known.concepts.words
     tracing = predictor.trace(clip)
     seen = {concept.word for concept in tracing.concepts}
     unseen = next(word for word in candidates if word not in seen)
     asked = predictor.trace(clip, concept=unseen)
     assert [concept.word for concept in asked.raised] == [*(each.word for each in tracing.concepts), unseen]
     # What the traces add, and the bias, are the whole score.
-    bias = predictor.model.clip_encoder.detector.name.bias.detach().numpy()  # type: ignore[union-attr]
+    bias = model.clip_encoder.detector.name.bias.detach().numpy()
     scores = asked.shares.sum(axis=1) + [bias[candidates.index(each.word)] for each in asked.raised]
     np.testing.assert_allclose(
         1 / (1 + np.exp(-scores)), [each.confidence for each in asked.raised], atol=1e-4
@@ -78,13 +80,13 @@ def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
         assert weights.shape == (len(tracing.words), 4)
         np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
     # Word by word, as the search does it: a word is said with the weights of the step that reads the last.
-    encoding = predictor._encode(clip)[0]
+    encoding = Watcher(None).watch(clip, predictor.runs).encodings[0]
     state, last = encoding.state, BOS
-    numbers = predictor.words.vocabulary.encode(tracing.words)
+    numbers = words_known.vocabulary.encode(tracing.words)
     with torch.inference_mode():
         for place, number in enumerate(numbers):
-            words = predictor.model.clip_encoder.embedding(torch.tensor([[last]]))
-            decoded, state = predictor.model.decode(words, encoding.concepts, state)
+            words = model.clip_encoder.embedding(torch.tensor([[last]]))
+            decoded, state = model.decode(words, encoding.concepts, state)
             np.testing.assert_allclose(tracing.output_weights[place], decoded.output_weights[0, 0], atol=1e-5)
             if place:
                 np.testing.assert_allclose(
@@ -94,7 +96,7 @@ def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
 
 
 def test_what_cannot_be_drawn_says_so_and_leaves_nothing(run: Path, clip: Path, tmp_path: Path) -> None:
-    word = Predictor.load(run).words.concepts.words[0]
+    word = Predictor.load(run).runs[0].member.words.concepts.words[0]
     picture, folder, text = tmp_path / "a.png", tmp_path / "folder.png", tmp_path / "text.mp4"
     folder.mkdir()
     text.write_text("no video")
@@ -117,7 +119,7 @@ def test_what_cannot_be_drawn_says_so_and_leaves_nothing(run: Path, clip: Path, 
 
 def test_a_model_without_a_detector_says_so(run: Path, clip: Path) -> None:
     predictor = Predictor.load(run)
-    predictor.model.clip_encoder.detector = None
+    predictor.runs[0].member.model.clip_encoder.detector = None
     with pytest.raises(UsageError, match="The model has no concept detector, so no traces"):
         predictor.trace(clip)
 

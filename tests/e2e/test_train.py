@@ -121,20 +121,21 @@ def test_what_ended_before_its_first_checkpoint_does_not_bind(shapes: Path, tmp_
     # Other words are needed now: fewer candidates, shorter vectors.
     other = ("--set=detector.num_candidates=20", "--set=model.embedding_dim=12", "--set=training.epochs=1")
     ctsan("train", "describe", *options, *SMALL, *other)
-    assert Predictor.load(tmp_path / "r").words.embedding.shape[1] == 12
+    assert Predictor.load(tmp_path / "r").runs[0].member.words.embedding.shape[1] == 12
     refused = ctsan("train", "describe", *options, *SMALL, exit_code=2).stderr
     assert "detector.num_candidates is 20 there and 2000 now" in refused
 
 
-def test_one_validation_clip_is_too_few(shapes: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task", "metric"), [("describe", "CIDEr"), ("choose", "accuracy")])
+def test_one_validation_clip_is_too_few(shapes: Path, tmp_path: Path, task: str, metric: str) -> None:
     clips = [
         {"clip": str(shapes / f"corpus/clips/000{n}.mp4"), "captions": ["a b"], "split": split}
         for n, split in enumerate(("train", "train", "val"))
     ]
     (tmp_path / "few.jsonl").write_text("".join(json.dumps(clip) + "\n" for clip in clips), encoding="utf-8")
-    options = ("train", "describe", "--corpus", tmp_path / "few.jsonl", "--out", tmp_path / "r")
+    options = ("train", task, "--corpus", tmp_path / "few.jsonl", "--out", tmp_path / "r")
     refused = ctsan(*options, exit_code=2).stderr
-    assert "CIDEr, by which the best weights are chosen, is always 0 with one" in refused
+    assert f"{metric}, by which the best weights are chosen, says nothing with one" in refused
     assert not (tmp_path / "r").exists()
 
 

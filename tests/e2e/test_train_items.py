@@ -20,8 +20,10 @@ def test_a_run_is_trained_and_measured(shapes: Path, task: str, metric: str) -> 
     assert 0 <= trained[metric] <= 1
     assert "precision on train" in trained
     assert (run / "examples.html").exists()
-    again = json.loads(ctsan("evaluate", run, *options, "--split", "val").stdout)
-    assert again["task"] == task
-    assert round(again["metrics"][metric], 4) == trained[metric]
-    refused = ctsan("describe", shapes / "corpus/clips/0000.mp4", "--model", run, exit_code=2).stderr
-    assert f"a run of '{task}', which cannot describe" in refused
+    if task == "choose":  # two clips cannot give five choices
+        refused = ctsan("evaluate", run, *options, "--split", "val", exit_code=2).stderr
+        assert "nothing to ask of the split 'val'" in refused
+    else:
+        again = json.loads(ctsan("evaluate", run, *options, "--split", "val").stdout)
+        assert again["task"] == task
+        assert round(again["metrics"][metric], 4) == trained[metric]

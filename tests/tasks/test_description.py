@@ -13,6 +13,8 @@ from ctsan.config import load_settings
 from ctsan.data.corpus import Clip, Corpus
 from ctsan.model.clip_encoder import matching_noise, unreliable
 from ctsan.model.description_model import DescriptionModel
+from ctsan.model.lstm import State
+from ctsan.model.search import draw_sentences
 from ctsan.tasks.building import build_model, build_task
 from ctsan.tasks.description import DescriptionTask
 from ctsan.text.words import Words
@@ -128,6 +130,43 @@ def test_it_learns_twelve_clips_by_heart(words: Words, clips: list[Clip], store:
     assert after["CIDEr"] > 5 > before["CIDEr"]
     assert after["different"] == 1
     assert after["precision"] == pytest.approx(2 / 3, abs=0.01)  # three words, of which two can be right
+
+
+def test_a_reward_begins_late_and_makes_worthy_sentences_likelier(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    task = make_task(words, clips, store, "loss.reward_weight=20", "loss.reward_from=0.5")
+    batch = task.batch(range(12), mirrored=[False] * 12)
+    torch.manual_seed(0)
+    assert task.losses(batch, progress=0.4)["reward"] == 0
+
+    def learn(term: str, steps: int, rate: float, progress: float) -> float:
+        adam = torch.optim.Adam(task.model.parameters(), lr=rate)
+        for _ in range(steps):
+            task.model.train()
+            adam.zero_grad()
+            task.losses(batch, progress=progress)[term].backward()
+            adam.step()
+        return task.evaluate()["CIDEr"]
+
+    before = learn("words", 15, 0.01, 0.4)
+    assert learn("reward", 80, 0.003, 0.5) > before
+
+
+def test_drawn_sentences_end_and_never_say_what_is_no_word() -> None:
+    """Four words, of which 0 begins, 1 ends and 2 is never said; the end is as likely as the word 3."""
+
+    def next_words(last: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+        return torch.full((len(last), 4), 0.25).log(), state
+
+    state = State(torch.zeros(1, 400, 1), torch.zeros(1, 400, 1))
+    torch.manual_seed(0)
+    drawn = draw_sentences(next_words, state, begin=0, end=1, never=[2], max_words=3)
+    assert {word for sentence in drawn for word in sentence} == {3}
+    lengths = torch.tensor([len(sentence) for sentence in drawn])
+    assert lengths.max() == 3
+    assert (lengths == 0).float().mean() == pytest.approx(0.5, abs=0.08)
+    assert (lengths == 3).float().mean() == pytest.approx(0.125, abs=0.05)
 
 
 def test_words_met_in_training_are_made_as_unreliable_as_on_new_clips() -> None:

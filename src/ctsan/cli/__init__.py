@@ -18,9 +18,12 @@ from ctsan.errors import CtsanError, did_you_mean
 COMMANDS = {
     "describe": "Say what happens in video files.",
     "concepts": "List the concept words seen in video files.",
+    "fill": "Fill in the blank of a sentence about a video file.",
+    "choose": "Choose the sentence that suits a video file best.",
+    "rank": "Rank video files for a sentence, or sentences for a video file.",
     "trace": "Draw where a model looks in a video file.",
     "train": "Learn from a corpus.",
-    "evaluate": "Measure a trained model on clips that it has not seen.",
+    "evaluate": "Measure trained models on clips that they have not seen.",
     "settings": "List what can be set in a training, and to what.",
     "corpus": "Check, make and split corpora, and build their test items.",
     "features": "Turn a corpus' clips into stored feature maps.",

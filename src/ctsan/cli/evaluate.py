@@ -1,71 +1,151 @@
-"""`ctsan evaluate`: how well a trained model does on clips that it has not seen."""
+"""`ctsan evaluate`: how well trained models do on clips that they have not seen."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ctsan.cli.asking import PATH
 from ctsan.cli.features import features_of
-from ctsan.cli.output import print_json, print_table
+from ctsan.cli.output import count, print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from ctsan.data.corpus import Split
+    from ctsan.data.corpus import Corpus, Split
+    from ctsan.tasks.building import TaskName
+    from ctsan.trained_run import TrainedRun
+    from ctsan.video.store import FeatureStore
 
 
 @click.command("evaluate")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--corpus", type=click.Path(path_type=Path), required=True, help="Captioned clips.")
+@click.argument("runs", nargs=-1, required=True, type=PATH)
+@click.option("--corpus", type=PATH, required=True, help="Clips, captioned or with --items.")
 @click.option(
     "--split", type=click.Choice(["train", "val", "test"]), default="test", show_default=True, help="Of it."
 )
+@click.option("--items", type=PATH, help="File of test items to answer instead of the corpus' own.")
 @click.option(
     "--features",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Folder that 'ctsan features' filled [default: the corpus' own in the cache, made if need be].",
 )
 @click.option("--beam", type=click.IntRange(min=1), default=5, show_default=True, help="1 is greedy.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with an answer for each clip.")
-def command(run: Path, corpus: Path, split: Split, features: Path | None, beam: int, as_json: bool) -> None:
-    """Measure what RUN answers, and its concept words, on a split of a corpus.
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the answers.")
+def command(
+    runs: tuple[Path, ...],
+    corpus: Path,
+    split: Split,
+    items: Path | None,
+    features: Path | None,
+    beam: int,
+    as_json: bool,
+) -> None:
+    """Measure what RUNS answer, several of one task as one, and their concept words.
 
-    Blanks, choices and queries are those of the corpus, or built from its captions, the same for every run.
+    Blanks, choices and queries are those of --items or of the corpus, or built from its captions, the same
+    for every run. Runs of 'choose' may stand beside runs of 'rank'.
 
     \b
-    Example:
+    Examples:
       ctsan evaluate runs/mine --corpus my-clips/ --split test
+      ctsan evaluate runs/fill1 runs/fill2 runs/fill3 --corpus my-clips/ --json
+      ctsan evaluate runs/rank runs/choose --corpus my-clips/ --items queries.jsonl
     """
     from dataclasses import replace
-    from typing import cast
 
     from ctsan.data.reading import read_corpus
     from ctsan.errors import UsageError
-    from ctsan.predictor import WORDS_FOLDER, read_recipe
-    from ctsan.tasks.building import TaskName, build_model, build_task
-    from ctsan.text.words import Words
-    from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
-    from ctsan.training.run_folder import open_run
+    from ctsan.tasks.building import build_task
+    from ctsan.trained_run import common_task, load_runs
 
-    opened, recipe, words = open_run(run), read_recipe(run), Words.load(run / WORDS_FOLDER)
-    task_name = cast("TaskName", opened.task)
-    settings = replace(opened.settings, decoding=replace(opened.settings.decoding, beam=beam))
-    clips = read_corpus(corpus)
-    if not any(clip.captions for clip in clips.split(split)):
+    opened = load_runs(runs)
+    task_name = common_task(opened)
+    whole = read_corpus(corpus)
+    own = {place: some for place, some in whole.items.items() if place == (task_name, split)}
+    clips = replace(whole, clips=whole.split(split), items=own)  # nothing is learnt here
+    if items is not None:
+        clips = _with_items(clips, whole, items, task_name, split)
+    elif not any(clip.captions for clip in clips):
         raise UsageError(f"{corpus}: no clip of the split '{split}' has captions. Choose another split.")
-    store = features_of(corpus, clips, features)
-    if store.manifest.recipe.backbone != recipe.backbone:
+    store = features_of(corpus, whole, features)
+    _check_features(opened, store, clips, corpus)
+    first = next(run for run in opened if run.task == task_name)
+    settings = replace(first.settings, decoding=replace(first.settings.decoding, beam=beam))
+    member = first.member
+    task = build_task(task_name, settings, member.words, store, clips, model=member.model, split=split)
+    measured = task.measure([run.member for run in opened])
+    if not measured.answers:
         raise UsageError(
-            f"{store.folder}: features of {store.manifest.recipe.backbone}, and the run was trained on those "
-            f"of {recipe.backbone}. Make them: ctsan features {corpus} --backbone {recipe.backbone} "
-            "--out FOLDER"
+            f"{corpus}: there is nothing to ask of the split '{split}', for its captions give no items. "
+            "Choose another split, or write a file of them: --items FILE"
         )
-    model = build_model(task_name, settings, words, grid=recipe.grid, channels=recipe.channels, seed=0)
-    load_weights(run / WEIGHTS_FILE, model)
-    task = build_task(task_name, settings, words, store, clips, model=model, split=split)
-    metrics = task.evaluate()
     if as_json:
-        answers = {example.clip: example.caption for example in task.examples()}
-        print_json({"task": task_name, "split": split, "metrics": metrics, "answers": answers})
-        return
-    print_table([(name, f"{value:.3f}") for name, value in metrics.items()])
+        print_json(
+            {
+                "task": task_name,
+                "split": split,
+                "runs": [str(run.folder) for run in opened],
+                "metrics": measured.metrics,
+                "answers": measured.answers,
+            }
+        )
+    else:
+        print_table([(name, f"{value:.3f}") for name, value in measured.metrics.items()])
+
+
+def _with_items(clips: Corpus, whole: Corpus, file: Path, task: TaskName, split: Split) -> Corpus:
+    """The clips of a split with a file's items in place of their own.
+
+    Raises:
+        CorpusError: lines of the file cannot be used.
+        UsageError: its items are of another task, or about clips of another split.
+    """
+    from dataclasses import replace
+
+    from ctsan.data.items import read_items, task_of
+    from ctsan.errors import UsageError
+
+    items = read_items(file, corpus=whole)
+    item_task = task_of(items[0])
+    if item_task != task:
+        raise UsageError(
+            f"{file}: items of {item_task!r}, and the runs are of {task!r}. Name runs of {item_task!r}, or "
+            "other items."
+        )
+    known = {clip.id for clip in clips}
+    if strange := [item.clip for item in items if item.clip not in known]:
+        raise UsageError(
+            f"{file}: {count(len(strange), 'item')} about clips that are not of the split '{split}', such as "
+            f"{strange[0]!r}. Name their split, or other items."
+        )
+    return replace(clips, items={(item_task, split): items})
+
+
+def _check_features(runs: Sequence[TrainedRun], store: FeatureStore, clips: Corpus, corpus: Path) -> None:
+    """Raises:
+    UsageError: features are of another backbone than the runs', or of none of the clips.
+    """
+    from ctsan.errors import UsageError
+
+    backbone = store.manifest.recipe.backbone
+    wrong = [
+        f"{store.folder}: features of {backbone}, and {run.folder} was trained on those of "
+        f"{run.recipe.backbone}. Make them: ctsan features {corpus} --backbone {run.recipe.backbone} "
+        "--out FOLDER"
+        for run in runs
+        if run.recipe.backbone != backbone
+    ]
+    if wrong:
+        raise UsageError("\n".join(wrong))
+    asked = {item.clip for items in clips.items.values() for item in items}
+    needed = [clip.id for clip in clips if clip.id in asked or not asked]
+    missing = sum(clip not in store for clip in needed)
+    if missing == len(needed):
+        raise UsageError(
+            f"{store.folder}: no features of any clip that is asked about. Make them: "
+            f"ctsan features {corpus} --out FOLDER"
+        )
+    if missing:
+        warn(f"{count(missing, 'clip')} of {len(needed):,} without features: left out.")

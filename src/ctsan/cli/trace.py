@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ctsan.cli.describe import MODEL, WEIGHTS, listed_concepts, words_with_confidences
+from ctsan.cli.asking import MODEL, WEIGHTS, listed_concepts, words_with_confidences
 from ctsan.cli.output import print_json, progress_bar
 
 

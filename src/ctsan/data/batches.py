@@ -22,6 +22,7 @@ class CaptionBatch(NamedTuple):
     reference: Tensor  # (B, V): 1 where a concept candidate is in the clip's captions
     captions: Tensor  # (M, T): words between `<bos>` and `<eos>`, then padding
     clip_of_caption: Tensor  # (M,), places in the batch
+    clips: tuple[str, ...]  # their ids
 
 
 def thin(maps: Maps, max_frames: int) -> Maps:

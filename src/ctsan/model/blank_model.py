@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import LayerNormLSTM
-from ctsan.model.semantic_attention import OutputSemanticAttention
+from ctsan.model.semantic_attention import OutputSemanticAttention, start_from_words
 from ctsan.model.word_input import WordInput
 
 
@@ -26,6 +26,9 @@ class BlankModel(nn.Module):
     """Without detector and attentions it is the paper's Base-SAN.
 
     The two directions meet at the blank only, in W_o: each is a stack of layers of its own.
+
+    Args:
+        say_from_words: see `start_from_words`; the paper begins with Xavier's weights.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class BlankModel(nn.Module):
         output_attention: bool = True,
         num_layers: int = 2,
         dropout: float = 0.2,
+        say_from_words: bool = False,
     ) -> None:
         super().__init__()
         self.dropout = dropout
@@ -60,6 +64,8 @@ class BlankModel(nn.Module):
         for layer in (self.join, self.say):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
+        if say_from_words:
+            start_from_words(self.say, clip_encoder.embedding.weight, self.output_attention)
 
     def forward(self, words: Tensor, is_real: Tensor, blanks: Tensor, encoding: ClipEncoding) -> Filled:
         """What could stand in the blank of each sentence.

@@ -139,6 +139,7 @@ class ConceptDetector(nn.Module):
         trace_dropout: the share of traces that are left out for each training clip. The paper has none. On a
             few hundred clips the traces together soon tell every clip from all others; when any of them may
             be missing, each has to see the words by itself.
+        pace: a factor of the learning rate for the detector. A slower one knows its clips by heart later.
     """
 
     def __init__(
@@ -151,12 +152,14 @@ class ConceptDetector(nn.Module):
         num_layers: int = 2,
         dropout: float = 0.2,
         trace_dropout: float = 0.0,
+        pace: float = 1.0,
         recompute_attention: bool = False,
     ) -> None:
         super().__init__()
         self.num_traces = grid[0] * grid[1]
         self.dropout = dropout
         self.trace_dropout = trace_dropout
+        self.pace = pace
         self.recompute_attention = recompute_attention
         self.attend = TraceAttention(hidden_dim=hidden_dim, attention_dim=attention_dim)
         self.trace = LayerNormLSTM(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from ctsan.model.caption_decoder import CaptionDecoder, Decoded
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
-from ctsan.model.search import Sentence, beam_search
+from ctsan.model.semantic_attention import start_from_words
 
 
 class DescriptionModel(nn.Module):
-    """Without detector and attentions it is the paper's Base-SAN."""
+    """Without detector and attentions it is the paper's Base-SAN.
+
+    Args:
+        say_from_words: see `start_from_words`; the paper begins with Xavier's weights.
+    """
 
     def __init__(
         self,
@@ -23,6 +26,7 @@ class DescriptionModel(nn.Module):
         output_attention: bool = True,
         num_layers: int = 2,
         dropout: float = 0.2,
+        say_from_words: bool = False,
     ) -> None:
         super().__init__()
         self.clip_encoder = clip_encoder
@@ -36,6 +40,8 @@ class DescriptionModel(nn.Module):
             num_layers=num_layers,
             dropout=dropout,
         )
+        if say_from_words:
+            start_from_words(self.decode.say, clip_encoder.embedding.weight, self.decode.output_attention)
 
     def forward(self, words: Tensor, encoding: ClipEncoding) -> Decoded:
         """Teacher forcing: what should follow each of the words (M, T) of captions of the encoded clips."""
@@ -44,34 +50,7 @@ class DescriptionModel(nn.Module):
         ]
         return decoded
 
-    @torch.inference_mode()
-    def describe(
-        self,
-        encoding: ClipEncoding,
-        *,
-        begin: int,
-        end: int,
-        never: tuple[int, ...],
-        beam: int,
-        n_best: int = 1,
-        max_words: int = 30,
-        length_penalty: float = 1.0,
-    ) -> list[list[Sentence]]:
-        """The best sentences for each encoded clip."""
-        concepts = encoding.concepts.repeat_interleave(beam, dim=0)
-
-        def next_words(last: Tensor, state: State) -> tuple[Tensor, State]:
-            decoded, state = self.decode(self.clip_encoder.embedding(last[:, None]), concepts, state)
-            return decoded.scores[:, 0].log_softmax(dim=-1), state
-
-        return beam_search(
-            next_words,
-            encoding.state,
-            begin=begin,
-            end=end,
-            never=never,
-            beam=beam,
-            n_best=n_best,
-            max_words=max_words,
-            length_penalty=length_penalty,
-        )
+    def next_words(self, last: Tensor, concepts: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step of a search: words (B,) and concept words (B, K, E) to log-probabilities (B, words)."""
+        decoded, state = self.decode(self.clip_encoder.embedding(last[:, None]), concepts, state)
+        return decoded.scores[:, 0].log_softmax(dim=-1), state

@@ -1,4 +1,4 @@
-"""The most probable sentences of a decoder: beam search over a whole batch; a beam of one is greedy."""
+"""Sentences of a decoder: the most probable by beam search, of which a beam of one is greedy, or drawn."""
 
 from __future__ import annotations
 
@@ -81,6 +81,25 @@ def beam_search(
                 done.append(Sentence(tuple(words[row, 1:].tolist()), score))
         done.sort(key=lambda sentence: -sentence.score)
     return [done[:n_best] for done in finished]
+
+
+@torch.no_grad()
+def draw_sentences(
+    next_words: NextWords, state: State, *, begin: int, end: int, never: Sequence[int], max_words: int
+) -> list[tuple[int, ...]]:
+    """One sentence for each row of the state, every word drawn by its probability, without begin and end."""
+    last = torch.full((state.hidden.shape[1],), begin, device=state.hidden.device)
+    drawn, has_ended = [], torch.zeros_like(last, dtype=torch.bool)
+    for _ in range(max_words):
+        log_probabilities, state = next_words(last, state)
+        log_probabilities[:, [begin, *never]] = -torch.inf
+        last = log_probabilities.exp().multinomial(1)[:, 0]
+        has_ended |= last == end
+        drawn.append(last.masked_fill(has_ended, end))
+        if has_ended.all():
+            break
+    rows = torch.stack(drawn, dim=1).tolist()
+    return [tuple(row[: row.index(end)] if end in row else row) for row in rows]
 
 
 def _is_settled(done: list[Sentence], n_best: int, hope: float) -> bool:

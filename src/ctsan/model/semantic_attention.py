@@ -5,6 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+# w_{x,a} and w_{h,a} begin small: concept words of a detector that knows nothing yet would drown the words
+# that are said, and a sentence is learnt first without them.
+_FIRST_GATE = 0.1
+
 
 class InputSemanticAttention(nn.Module):
     """Mix the concept words most related to a word into that word (φ, eqs. 9 and 10)."""
@@ -12,7 +16,7 @@ class InputSemanticAttention(nn.Module):
     def __init__(self, *, embedding_dim: int, hidden_dim: int) -> None:
         super().__init__()
         self.relate = nn.Parameter(torch.empty(embedding_dim, embedding_dim))  # W_γ
-        self.gate = nn.Parameter(torch.ones(embedding_dim))  # w_{x,a}
+        self.gate = nn.Parameter(torch.full((embedding_dim,), _FIRST_GATE))  # w_{x,a}
         self.project = nn.Linear(embedding_dim, hidden_dim, bias=False)  # W_x
         nn.init.xavier_uniform_(self.relate)
         nn.init.xavier_uniform_(self.project.weight)
@@ -31,7 +35,7 @@ class OutputSemanticAttention(nn.Module):
     def __init__(self, *, embedding_dim: int, hidden_dim: int) -> None:
         super().__init__()
         self.relate = nn.Linear(embedding_dim, hidden_dim, bias=False)  # W_β
-        self.gate = nn.Parameter(torch.ones(hidden_dim))  # w_{h,a}
+        self.gate = nn.Parameter(torch.full((hidden_dim,), _FIRST_GATE))  # w_{h,a}
         nn.init.xavier_uniform_(self.relate.weight)
 
     def forward(self, hidden: Tensor, concepts: Tensor) -> tuple[Tensor, Tensor]:
@@ -39,6 +43,25 @@ class OutputSemanticAttention(nn.Module):
         related = self.relate(concepts.tanh())  # (B, K, D)
         weights = (hidden @ related.mT).softmax(dim=-1)  # (B, T, K)
         return hidden + self.gate * (weights @ related), weights
+
+
+@torch.no_grad()
+def start_from_words(say: nn.Linear, embedding: Tensor, attention: OutputSemanticAttention | None) -> None:
+    """Let W_y begin as the words' vectors, seen as concept words are: tanh(E) W_βᵀ, at Xavier's size.
+
+    A concept word that is attended to then raises its own score, and those of words like it, from the first
+    step on. Without attention the vectors are seen at random.
+
+    Args:
+        embedding: (words, E).
+    """
+    size = say.weight.norm(dim=1).mean()
+    relate = say.weight.new_empty(say.in_features, embedding.shape[1])
+    nn.init.xavier_uniform_(relate)
+    if attention is not None:
+        relate = attention.relate.weight
+    seen = (embedding - embedding.mean(dim=0)).tanh() @ relate.mT  # what all words share tells none apart
+    say.weight.copy_(seen * size / seen.norm(dim=1).mean())
 
 
 def attention_regulariser(weights: Tensor, is_real: Tensor, *, p: float = 2.0, q: float = 0.5) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,11 +15,15 @@ from ctsan.data.corpus import BLANK as BLANK_SIGN
 from ctsan.data.corpus import BlankItem, Clip
 from ctsan.model.blank_model import BlankModel, Filled
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.tasks.clips import ItemExample, TaskClips
+from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, printed
 from ctsan.tasks.losses import attention_losses, detector_losses
-from ctsan.tasks.task import Example
+from ctsan.tasks.member import Member
+from ctsan.tasks.task import Example, Measured
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import BLANK, PAD, SPECIALS, UNK, Vocabulary
+
+_BLANK = re.compile("_{2,}|<blank>", re.IGNORECASE)  # people draw lines of any length
+_QUESTIONS_AT_ONCE = 200
 
 
 class Question(NamedTuple):
@@ -27,6 +32,11 @@ class Question(NamedTuple):
     words: tuple[int, ...]
     place: int  # of the blank
     answer: int  # the unknown word where the vocabulary has none; then it is asked, and never right
+
+
+class AskedBlank(NamedTuple):
+    sentence: str
+    number: int  # which of its blanks, from 0
 
 
 class BlankBatch(NamedTuple):
@@ -72,8 +82,7 @@ class BlankTask:
         self.label_smoothing = label_smoothing
         self.max_words = max_words
         self._vocabulary = clips.words.vocabulary
-        known = {clip.id for clip in clips.validation}
-        self.items = [item for item in validation if item.clip in known]
+        self.items = clips.asked(validation)
         given: dict[str, list[Question]] = {}
         for item in train:
             given.setdefault(item.clip, []).append(question_of(item, self._vocabulary))
@@ -106,7 +115,7 @@ class BlankTask:
     def num_words(self, batch: BlankBatch) -> int:
         return len(batch.answers)
 
-    def losses(self, batch: BlankBatch) -> dict[str, Tensor]:
+    def losses(self, batch: BlankBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over questions or clips."""
         encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
         is_real = batch.sentences != PAD
@@ -127,42 +136,50 @@ class BlankTask:
     def evaluate(self) -> Mapping[str, float]:
         """The share of blanks whose first answer is right, and the detector's precision."""
         self.model.eval()
-        answers = self._answers()
-        right = [item.answer == answer for item, answer in zip(self.items, answers, strict=True)]
-        metrics = {"accuracy": sum(right) / max(len(right), 1)}
-        return metrics | self.clips.judge_concepts(self.model.clip_encoder)
+        encodings = self.clips.encoded([self._member])
+        metrics = accuracy(self._answered([self._member], encodings))
+        return metrics | self.clips.judge_concepts(self._member, encodings[0])
+
+    @torch.inference_mode()
+    def measure(self, members: Sequence[Member[BlankModel]]) -> Measured:
+        encodings = self.clips.encoded(members)
+        answered = self._answered(members, encodings)
+        return Measured(accuracy(answered) | self.clips.precision(members, encodings), printed(answered))
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """One question for each validation clip, with its answer; a right one scores one."""
         self.model.eval()
-        answers = self._answers()
-        said = [
-            ItemExample(
-                clip=item.clip,
-                said=item.sentence.replace(BLANK_SIGN, f"[{answer}]"),
-                right=item.sentence.replace(BLANK_SIGN, f"[{item.answer}]"),
-                is_right=item.answer == answer,
-            )
-            for item, answer in zip(self.items, answers, strict=True)
-        ]
-        return self.clips.examples(self.model.clip_encoder, said)
+        encodings = self.clips.encoded([self._member])
+        return self.clips.examples(encodings[0], self._answered([self._member], encodings))
 
-    def _answers(self) -> list[str]:
+    @property
+    def _member(self) -> Member[BlankModel]:
+        return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+
+    def _answered(
+        self, members: Sequence[Member[BlankModel]], encodings: Sequence[ClipEncoding]
+    ) -> list[AnsweredItem]:
         """The likeliest word for every validation question, in their order."""
-        asked: dict[str, list[int]] = {}
-        for number, item in enumerate(self.items):
-            asked.setdefault(item.clip, []).append(number)
-        answers = [""] * len(self.items)
-        for clips, encoding in self.clips.encoded(self.model.clip_encoder, self.clips.validation):
-            numbers = [number for clip in clips for number in asked.get(clip.id, ())]
-            rows = [row for row, clip in enumerate(clips) for _ in asked.get(clip.id, ())]
-            if numbers:
-                questions = [question_of(self.items[number], self._vocabulary) for number in numbers]
-                best = fill(self.model, questions, encoding.of(torch.tensor(rows))).argmax(dim=1)
-                for number, word in zip(numbers, best.tolist(), strict=True):
-                    answers[number] = self._vocabulary.words[word]
-        return answers
+        places = {clip.id: place for place, clip in enumerate(self.clips.validation)}
+        answered = []
+        for start in range(0, len(self.items), _QUESTIONS_AT_ONCE):
+            items = self.items[start : start + _QUESTIONS_AT_ONCE]
+            rows = torch.tensor([places[item.clip] for item in items])
+            own = [encoding.of(rows.to(encoding.concepts.device)) for encoding in encodings]
+            filled = fill(members, [AskedBlank(item.sentence, 0) for item in items], own)
+            for item, word in zip(items, filled.probabilities.argmax(dim=1).tolist(), strict=True):
+                answer = filled.words[word]
+                answered.append(
+                    AnsweredItem(
+                        clip=item.clip,
+                        said=item.sentence.replace(BLANK_SIGN, f"[{answer}]"),
+                        right=item.sentence.replace(BLANK_SIGN, f"[{item.answer}]"),
+                        is_right=tokenize(item.answer) == [answer],
+                        printed={"sentence": item.sentence, "answer": answer, "right": item.answer},
+                    )
+                )
+        return answered
 
     def _questions(self, clip: Clip) -> Iterable[Question]:
         candidates = frozenset(self.clips.words.concepts.words)
@@ -174,25 +191,54 @@ class BlankTask:
                     yield Question((*numbers[:place], BLANK, *numbers[place + 1 :]), place, numbers[place])
 
 
-def fill(model: BlankModel, questions: Sequence[Question], encoding: ClipEncoding) -> Tensor:
-    """Log-probabilities of all words for each question, (M, V); special tokens have none."""
-    device = model.clip_encoder.candidate_words.device
-    sentences = pad_words([question.words for question in questions]).to(device)
-    places = torch.tensor([question.place for question in questions], device=device)
-    scores: Tensor = model(sentences, sentences != PAD, places, encoding).scores
-    scores[:, : len(SPECIALS)] = -torch.inf
-    return scores.log_softmax(dim=1)
+class FilledTogether(NamedTuple):
+    """What could stand in blanks, as several models see it."""
+
+    words: tuple[str, ...]  # all that any of them knows
+    probabilities: Tensor  # (M, words), the mean of the members'; special tokens have none
+    members: list[Filled]
+
+
+@torch.inference_mode()
+def fill(
+    members: Sequence[Member[BlankModel]], asked: Sequence[AskedBlank], encodings: Sequence[ClipEncoding]
+) -> FilledTogether:
+    """What could stand in blanks; other blanks of the same sentence stay blank.
+
+    Args:
+        encodings: of each member, a row for each blank.
+    """
+    words = tuple(dict.fromkeys(word for member in members for word in member.words.vocabulary.words))
+    columns = {word: column for column, word in enumerate(words)}
+    probabilities = torch.zeros(len(asked), len(words))
+    answers = []
+    for member, encoding in zip(members, encodings, strict=True):
+        vocabulary, device = member.words.vocabulary, encoding.concepts.device
+        encoded = [encode_blanks(blank.sentence, vocabulary) for blank in asked]
+        sentences = pad_words([numbers for numbers, _ in encoded]).to(device)
+        places = torch.tensor([blanks[each.number] for (_, blanks), each in zip(encoded, asked, strict=True)])
+        filled: Filled = member.model(sentences, sentences != PAD, places.to(device), encoding)
+        filled.scores[:, : len(SPECIALS)] = -torch.inf
+        own = torch.tensor([columns[word] for word in vocabulary.words])
+        probabilities[:, own] += filled.scores.softmax(dim=1).cpu() / len(members)
+        answers.append(filled)
+    return FilledTogether(words, probabilities, answers)
 
 
 def question_of(item: BlankItem, vocabulary: Vocabulary) -> Question:
-    words, [place] = encode_blanks(item.sentence, vocabulary)
+    words, places = encode_blanks(item.sentence, vocabulary)
     answer = vocabulary.encode(tokenize(item.answer))
-    return Question(words, place, answer[0] if len(answer) == 1 else UNK)
+    return Question(words, places[0], answer[0] if len(answer) == 1 else UNK)
+
+
+def split_at_blanks(sentence: str) -> list[str]:
+    """What stands before, between and after the blanks of a sentence; one part where it has none."""
+    return _BLANK.split(sentence)
 
 
 def encode_blanks(sentence: str, vocabulary: Vocabulary) -> tuple[tuple[int, ...], list[int]]:
     """A sentence in numbers, and the places of its blanks."""
-    first, *others = (vocabulary.encode(tokenize(part)) for part in sentence.split(BLANK_SIGN))
+    first, *others = (vocabulary.encode(tokenize(part)) for part in split_at_blanks(sentence))
     words, places = list(first), []
     for part in others:
         places.append(len(words))

@@ -8,15 +8,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ctsan.data.batches import pad_words
 from ctsan.data.corpus import ChoiceItem
 from ctsan.model.choice_model import ChoiceModel, Scored, margin_loss
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.tasks.clips import ItemExample, TaskClips
+from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, printed
 from ctsan.tasks.losses import attention_losses, detector_losses
-from ctsan.tasks.task import Example
-from ctsan.text.tokens import tokenize
-from ctsan.text.vocabulary import PAD, UNK, Vocabulary
+from ctsan.tasks.member import Member
+from ctsan.tasks.scoring import as_one, encode_sentences, score_each
+from ctsan.tasks.task import Example, Measured
+from ctsan.text.vocabulary import PAD
+
+_SENTENCES_AT_ONCE = 500
 
 
 class ChoiceBatch(NamedTuple):
@@ -60,8 +62,7 @@ class ChoiceTask:
         self.concept_weight = concept_weight
         self.max_words = max_words
         self.margin = margin
-        known = {clip.id for clip in clips.validation}
-        self.items = [item for item in validation if item.clip in known]
+        self.items = clips.asked(validation)
         asked: dict[str, list[ChoiceItem]] = {}
         for item in train:
             asked.setdefault(item.clip, []).append(item)
@@ -93,7 +94,7 @@ class ChoiceTask:
     def num_words(self, batch: ChoiceBatch) -> int:
         return int((batch.sentences != PAD).sum())
 
-    def losses(self, batch: ChoiceBatch) -> dict[str, Tensor]:
+    def losses(self, batch: ChoiceBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over questions or clips."""
         encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
         is_real = batch.sentences != PAD
@@ -109,50 +110,57 @@ class ChoiceTask:
     def evaluate(self) -> Mapping[str, float]:
         """The share of questions answered rightly, and the detector's precision."""
         self.model.eval()
-        chosen = self._choices()
-        right = [item.answer == choice for item, choice in zip(self.items, chosen, strict=True)]
-        metrics = {"accuracy": sum(right) / max(len(right), 1)}
-        return metrics | self.clips.judge_concepts(self.model.clip_encoder)
+        [encoding] = self.clips.encoded([self._member])
+        scores = self._scores(self._member, encoding)
+        if len(scores):
+            self.model.know_scale(scores)
+        return accuracy(self._answered(scores)) | self.clips.judge_concepts(self._member, encoding)
+
+    @torch.inference_mode()
+    def measure(self, members: Sequence[Member[ChoiceModel]]) -> Measured:
+        encodings = self.clips.encoded(members)
+        scores = [self._scores(member, own) for member, own in zip(members, encodings, strict=True)]
+        answered = self._answered(as_one(members, scores))
+        return Measured(accuracy(answered) | self.clips.precision(members, encodings), printed(answered))
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """One question for each validation clip: the sentence chosen and the right one, which scores one."""
         self.model.eval()
-        chosen = self._choices()
-        said = [
-            ItemExample(item.clip, item.choices[choice], item.choices[item.answer], item.answer == choice)
-            for item, choice in zip(self.items, chosen, strict=True)
-        ]
-        return self.clips.examples(self.model.clip_encoder, said)
+        [encoding] = self.clips.encoded([self._member])
+        return self.clips.examples(encoding, self._answered(self._scores(self._member, encoding)))
 
-    def _choices(self) -> list[int]:
-        """The choice made for every validation question, in their order."""
-        asked: dict[str, list[int]] = {}
-        for number, item in enumerate(self.items):
-            asked.setdefault(item.clip, []).append(number)
-        chosen = [0] * len(self.items)
-        for clips, encoding in self.clips.encoded(self.model.clip_encoder, self.clips.validation):
-            for row, clip in enumerate(clips):
-                for number in asked.get(clip.id, ()):
-                    scores = score_sentences(
-                        self.model, self._encoded(self.items[number].choices), encoding, row
-                    )
-                    chosen[number] = int(scores.argmax())
-        return chosen
+    @property
+    def _member(self) -> Member[ChoiceModel]:
+        return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+
+    def _scores(self, member: Member[ChoiceModel], encoding: ClipEncoding) -> Tensor:
+        """Of the choices of all validation questions, one question after the other."""
+        places = {clip.id: place for place, clip in enumerate(self.clips.validation)}
+        asked = [(sentence, places[item.clip]) for item in self.items for sentence in item.choices]
+        scores = [torch.zeros(0)]
+        for start in range(0, len(asked), _SENTENCES_AT_ONCE):
+            sentences, rows = zip(*asked[start : start + _SENTENCES_AT_ONCE], strict=True)
+            own = encoding.of(torch.tensor(rows, device=encoding.concepts.device))
+            scores.append(score_each(member, sentences, own).scores.cpu())
+        return torch.cat(scores)
+
+    def _answered(self, scores: Tensor) -> list[AnsweredItem]:
+        """The choice with the highest score for every validation question, in their order."""
+        answered = []
+        by_item = torch.split(scores, [len(item.choices) for item in self.items])
+        for item, own in zip(self.items, by_item, strict=True):
+            choice = int(own.argmax())
+            answered.append(
+                AnsweredItem(
+                    clip=item.clip,
+                    said=item.choices[choice],
+                    right=item.choices[item.answer],
+                    is_right=choice == item.answer,
+                    printed={"choice": choice, "right": item.answer, "scores": own.tolist()},
+                )
+            )
+        return answered
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
         return encode_sentences(sentences, self.clips.words.vocabulary, max_words=self.max_words)
-
-
-def score_sentences(model: ChoiceModel, sentences: Tensor, encoding: ClipEncoding, row: int) -> Tensor:
-    """How well each sentence (M, T) suits the clip in a row of an encoding, (M,)."""
-    sentences = sentences.to(model.clip_encoder.candidate_words.device)
-    rows = torch.full((len(sentences),), row, device=sentences.device)
-    scores: Tensor = model(sentences, sentences != PAD, encoding.of(rows)).scores
-    return scores
-
-
-def encode_sentences(sentences: Sequence[str], vocabulary: Vocabulary, *, max_words: int) -> Tensor:
-    """Sentences in numbers, (M, T), padded; one without words is one unknown word."""
-    numbers = [vocabulary.encode(tokenize(sentence)[:max_words]) or [UNK] for sentence in sentences]
-    return pad_words(numbers)

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from ctsan.data.batches import pad_maps, references, thin
-from ctsan.data.corpus import Clip
+from ctsan.data.corpus import Clip, Item
 from ctsan.evaluation.concepts import precision_at_k
-from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding, matching_noise
+from ctsan.model.clip_encoder import ClipEncoding, matching_noise
+from ctsan.tasks.member import Member, joined
 from ctsan.tasks.task import Example, ShownConcept
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore, Maps
 
+ItemT = TypeVar("ItemT", bound=Item)
+
 _AT_ONCE = 32  # clips that are encoded together when nothing is learnt
 
 
-class ItemExample(NamedTuple):
-    """An item of the other tasks with an answer, as sentences to look at."""
+class AnsweredItem(NamedTuple):
+    """An item of the other tasks with an answer: as sentences to look at, and as it is printed."""
 
     clip: str
     said: str
     right: str
     is_right: bool
+    printed: Mapping[str, object]
 
 
 class TaskClips:
-    """The captioned clips of a task that have features."""
+    """The clips of a task that have features: those to learn from are captioned."""
 
     def __init__(
         self,
@@ -42,35 +46,73 @@ class TaskClips:
     ) -> None:
         self.store, self.words, self.max_frames = store, words, max_frames
         self.train = [clip for clip in train if clip.id in store and clip.captions]
-        self.validation = [clip for clip in validation if clip.id in store and clip.captions]
+        self.validation = [clip for clip in validation if clip.id in store]
         self._concepts = {
             clip.id: words.concepts.reference(clip.captions) for clip in (*self.train, *self.validation)
         }
 
-    def maps(self, clips: Sequence[Clip], *, mirrored: Sequence[bool] | None = None) -> tuple[Tensor, Tensor]:
+    def asked(self, items: Iterable[ItemT]) -> list[ItemT]:
+        """The items about validation clips."""
+        known = {clip.id for clip in self.validation}
+        return [item for item in items if item.clip in known]
+
+    def maps(self, clips: Sequence[Clip], *, mirrored: Sequence[bool]) -> tuple[Tensor, Tensor]:
         """Padded maps (B, N, h, w, C), and which frames are real (B, N)."""
-        flips = mirrored or [False] * len(clips)
-        return pad_maps([self._maps(clip, mirrored=flip) for clip, flip in zip(clips, flips, strict=True)])
+        return pad_maps([self._maps(clip, mirrored=flip) for clip, flip in zip(clips, mirrored, strict=True)])
 
     def reference(self, clips: Sequence[Clip]) -> Tensor:
         """p* of the paper, (B, V)."""
         return references([self._concepts[clip.id] for clip in clips], len(self.words.concepts.words))
 
-    def encoded(
-        self, encoder: ClipEncoder, clips: Sequence[Clip]
-    ) -> Iterator[tuple[Sequence[Clip], ClipEncoding]]:
-        """Some clips at a time, encoded as they are when a model is asked about them."""
-        device = encoder.candidate_words.device
-        for start in range(0, len(clips), _AT_ONCE):
-            some = clips[start : start + _AT_ONCE]
-            maps, frame_is_real = self.maps(some)
-            yield some, encoder(maps.to(device), frame_is_real.to(device))
+    def encoded(self, members: Sequence[Member[Any]]) -> list[ClipEncoding]:
+        """What each member makes of the validation clips, a row a clip."""
+        parts: list[list[ClipEncoding]] = [[] for _ in members]
+        for maps in self._some_at_once(self.validation):
+            for member, own in zip(members, parts, strict=True):
+                own.append(member.encode(maps)._replace(detection=None))  # which is large
+        return [joined(own) for own in parts]
 
-    def shown_concepts(
-        self, clips: Sequence[Clip], encoding: ClipEncoding
-    ) -> dict[str, tuple[ShownConcept, ...]]:
-        """The concept words of encoded clips, the surest first, by the clips' ids."""
-        found = zip(clips, encoding.concept_words.tolist(), encoding.confidences.tolist(), strict=True)
+    def precision(
+        self, members: Sequence[Member[Any]], encodings: Sequence[ClipEncoding]
+    ) -> dict[str, float]:
+        """The share of concept words that are in the clips' captions, a mean over members with a detector.
+
+        Args:
+            encodings: what `encoded` gave.
+        """
+        rows = [row for row, clip in enumerate(self.validation) if clip.captions]
+        captions = [self.validation[row].captions for row in rows]
+        found = []
+        for member, encoding in zip(members, encodings, strict=True):
+            concepts = member.words.concepts
+            if rows and member.model.clip_encoder.detector is not None:
+                truth = references([concepts.reference(said) for said in captions], len(concepts.words))
+                found.append(float(truth.gather(1, encoding.concept_words[rows].cpu()).double().mean()))
+        return {"precision": sum(found) / len(found)} if found else {}
+
+    def judge_concepts(self, member: Member[Any], encoding: ClipEncoding) -> dict[str, float]:
+        """The detector's precision on validation and on as many training clips; nothing without a detector.
+
+        The encoder is told how much they differ: see `unreliable`.
+
+        Args:
+            encoding: of the validation clips.
+        """
+        encoder = member.model.clip_encoder
+        metrics = self.precision([member], [encoding])
+        if not metrics:
+            return {}
+        k, seen = encoder.num_concepts, self.train[: len(self.validation)]
+        known, truth = self._scores(member, seen), self.reference(seen)
+        noise = matching_noise(known, truth, num_concepts=k, precision=metrics["precision"])
+        encoder.word_noise.fill_(noise)
+        return metrics | {"precision on train": precision_at_k(known, truth, k)}
+
+    def shown_concepts(self, encoding: ClipEncoding) -> dict[str, tuple[ShownConcept, ...]]:
+        """The concept words of the encoded validation clips, the surest first, by the clips' ids."""
+        found = zip(
+            self.validation, encoding.concept_words.tolist(), encoding.confidences.tolist(), strict=True
+        )
         return {
             clip.id: tuple(
                 ShownConcept(self.words.concepts.words[word], confidence, word in self._concepts[clip.id])
@@ -79,28 +121,9 @@ class TaskClips:
             for clip, words, confidences in found
         }
 
-    def judge_concepts(self, encoder: ClipEncoder, scores: Tensor | None = None) -> dict[str, float]:
-        """The detector's precision on validation and on as many training clips; nothing without a detector.
-
-        The encoder is told how much they differ: see `unreliable`.
-
-        Args:
-            scores: (B, V), of the validation clips, if they are there already.
-        """
-        if encoder.detector is None:
-            return {}
-        k, seen = encoder.num_concepts, self.train[: len(self.validation)]
-        known, truth = self._scores(encoder, seen), self.reference(seen)
-        scores = self._scores(encoder, self.validation) if scores is None else scores
-        precision = precision_at_k(scores, self.reference(self.validation), k)
-        encoder.word_noise.fill_(matching_noise(known, truth, num_concepts=k, precision=precision))
-        return {"precision": precision, "precision on train": precision_at_k(known, truth, k)}
-
-    def examples(self, encoder: ClipEncoder, answered: Sequence[ItemExample]) -> list[Example]:
+    def examples(self, encoding: ClipEncoding, answered: Sequence[AnsweredItem]) -> list[Example]:
         """The first answered item of every validation clip that has one."""
-        concepts: dict[str, tuple[ShownConcept, ...]] = {}
-        for clips, encoding in self.encoded(encoder, self.validation):
-            concepts |= self.shown_concepts(clips, encoding)
+        concepts = self.shown_concepts(encoding)
         first = {item.clip: item for item in reversed(answered)}
         return [
             Example(
@@ -115,13 +138,29 @@ class TaskClips:
             if (item := first.get(clip.id))
         ]
 
-    def _scores(self, encoder: ClipEncoder, clips: Sequence[Clip]) -> Tensor:
+    def _scores(self, member: Member[Any], clips: Sequence[Clip]) -> Tensor:
         """Of all candidates, (B, V)."""
-        found = (encoding.detection for _, encoding in self.encoded(encoder, clips))
+        found = (member.encode(maps).detection for maps in self._some_at_once(clips))
         return torch.cat([detection.scores.cpu() for detection in found if detection])
+
+    def _some_at_once(self, clips: Sequence[Clip]) -> Iterator[list[Maps]]:
+        for start in range(0, len(clips), _AT_ONCE):
+            yield [self.store[clip.id].maps for clip in clips[start : start + _AT_ONCE]]
 
     def _maps(self, clip: Clip, *, mirrored: bool) -> Maps:
         """Mirrored ones where they are wanted and stored."""
         features = self.store[clip.id]
         chosen = features.mirrored if mirrored and features.mirrored is not None else features.maps
         return thin(chosen, self.max_frames)
+
+
+def printed(answered: Sequence[AnsweredItem]) -> dict[str, object]:
+    """Answers by clip, in the order of the items."""
+    by_clip: dict[str, list[Mapping[str, object]]] = {}
+    for item in answered:
+        by_clip.setdefault(item.clip, []).append(item.printed)
+    return dict(by_clip)
+
+
+def accuracy(answered: Sequence[AnsweredItem]) -> dict[str, float]:
+    return {"accuracy": sum(item.is_right for item in answered) / max(len(answered), 1)}

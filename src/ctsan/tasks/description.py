@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ctsan.data.batches import CaptionBatch, encode_captions, pad_words
-from ctsan.data.corpus import Clip
+from ctsan.errors import UsageError
 from ctsan.evaluation.captions import caption_scores, cider_of_each
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
+from ctsan.model.lstm import State
+from ctsan.model.search import Sentence, beam_search, draw_sentences
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.losses import attention_losses, detector_losses
-from ctsan.tasks.task import Example, ShownConcept
+from ctsan.tasks.member import Member
+from ctsan.tasks.reward import CiderReward
+from ctsan.tasks.task import Example, Measured
+from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
 
 NEVER_SAID = (PAD, UNK, BLANK)
+_CLIPS_AT_ONCE = 32
+_UNLIKELY = -1e4  # a score that no word comes near
+_DRAWN = 8  # sentences for a clip, each weighed against the others
 
 
 class DescriptionTask:
@@ -26,6 +35,8 @@ class DescriptionTask:
 
     Args:
         captions_per_clip: how many of a clip's captions are learnt at once; the rest are further examples.
+        reward_weight: of self-critical learning (Rennie et al., 2017), which the paper does not have.
+        reward_from: the share of the training after which it begins, once sentences are worth a reward.
     """
 
     primary_metric = "CIDEr"
@@ -38,6 +49,8 @@ class DescriptionTask:
         attention_weight: float,
         concept_weight: float,
         label_smoothing: float,
+        reward_weight: float = 0.0,
+        reward_from: float = 0.0,
         captions_per_clip: int,
         beam: int,
         max_words: int,
@@ -48,14 +61,21 @@ class DescriptionTask:
         self.attention_weight = attention_weight
         self.concept_weight = concept_weight
         self.label_smoothing = label_smoothing
+        self.reward_weight, self.reward_from = reward_weight, reward_from
         self.beam, self.max_words, self.length_penalty = beam, max_words, length_penalty
         self._vocabulary = clips.words.vocabulary
+        self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
         self._examples = [
             (clip, encoded[start : start + captions_per_clip])
             for clip in clips.train
             for encoded in [encode_captions(clip.captions, self._vocabulary, max_words=max_words)]
             for start in range(0, len(encoded), captions_per_clip)
         ]
+        self._reward = CiderReward(
+            {clip.id: [tokenize(caption) for caption in clip.captions] for clip in clips.train}
+            if reward_weight
+            else {}
+        )
 
     @property
     def num_examples(self) -> int:
@@ -71,12 +91,13 @@ class DescriptionTask:
             reference=self.clips.reference(clips),
             captions=pad_words([words for sentences in captions for words in sentences]),
             clip_of_caption=torch.arange(len(clips)).repeat_interleave(counts),
+            clips=tuple(clip.id for clip in clips),
         )
 
     def num_words(self, batch: CaptionBatch) -> int:
         return int((batch.captions[:, 1:] != PAD).sum())
 
-    def losses(self, batch: CaptionBatch) -> dict[str, Tensor]:
+    def losses(self, batch: CaptionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:
         """The terms of eq. 14, each a mean over clips; a clip's captions count alike."""
         encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
         said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
@@ -102,33 +123,68 @@ class DescriptionTask:
             output=(decoded.output_weights, steps),
             mean=over_clips,
         )
-        return losses | detector_losses(self.concept_weight, encoding, batch.reference)
+        losses |= detector_losses(self.concept_weight, encoding, batch.reference)
+        if self.reward_weight:
+            has_begun = progress >= self.reward_from
+            reward = self._reward_loss(batch.clips, encoding) if has_begun else batch.maps.new_zeros(())
+            losses["reward"] = self.reward_weight * reward
+        return losses
+
+    def _reward_loss(self, clips: Sequence[str], encoding: ClipEncoding) -> Tensor:
+        """Make drawn sentences likelier that are worth more than others drawn for the same clip."""
+        rows = torch.arange(len(clips), device=encoding.concepts.device).repeat_interleave(_DRAWN)
+        shown = encoding.of(rows)  # (B drawn) rows
+        self.model.decode.eval()  # they are drawn as they will be said, without dropout
+        drawn = draw_sentences(
+            lambda last, state: self.model.next_words(last, shown.concepts, state),
+            shown.state,
+            begin=BOS,
+            end=EOS,
+            never=NEVER_SAID,
+            max_words=self.max_words,
+        )
+        self.model.decode.train()
+        worth = torch.tensor(
+            [
+                self._reward(clips[row], self._vocabulary.decode(words))
+                for row, words in zip(rows.tolist(), drawn, strict=True)
+            ],
+            device=rows.device,
+        ).view(-1, _DRAWN)
+        others = (worth.sum(dim=1, keepdim=True) - worth) / (_DRAWN - 1)
+        steps = self.max_words + 1  # a sentence that was cut off had no end drawn
+        sentences = pad_words([(BOS, *words, EOS)[:steps] for words in drawn]).to(rows.device)
+        scores = self.model(sentences[:, :-1], shown).scores
+        unsaid = torch.tensor([BOS, *NEVER_SAID], device=rows.device)
+        scores = scores.index_fill(2, unsaid, _UNLIKELY)  # as they were drawn
+        likelihood = F.cross_entropy(
+            scores.flatten(0, 1), sentences[:, 1:].flatten(), ignore_index=PAD, reduction="none"
+        )
+        return ((worth - others).flatten() * likelihood.view(len(sentences), -1).sum(dim=1)).mean()
 
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:
         """Caption metrics on validation, and the detector's precision there and on as many training clips."""
         self.model.eval()
-        captions: dict[str, str] = {}
-        scores: list[Tensor] = []
-        for clips, encoding in self.clips.encoded(self.model.clip_encoder, self.clips.validation):
-            captions |= self._captions_of(clips, encoding)
-            if encoding.detection is not None:
-                scores.append(encoding.detection.scores.cpu())
-        metrics = caption_scores({clip.id: clip.captions for clip in self.clips.validation}, captions)
-        if scores:
-            metrics |= self.clips.judge_concepts(self.model.clip_encoder, torch.cat(scores))
-        return metrics
+        encodings = self.clips.encoded([self._member])
+        metrics = caption_scores(self._references, self._captions([self._member], encodings))
+        return metrics | self.clips.judge_concepts(self._member, encodings[0])
+
+    @torch.inference_mode()
+    def measure(self, members: Sequence[Member[DescriptionModel]]) -> Measured:
+        encodings = self.clips.encoded(members)
+        captions = self._captions(members, encodings)
+        metrics = caption_scores(self._references, captions)
+        return Measured(metrics | self.clips.precision(members, encodings), {**captions})
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """Every validation clip with its caption, its concept words and its own CIDEr."""
         self.model.eval()
-        captions: dict[str, str] = {}
-        concepts: dict[str, tuple[ShownConcept, ...]] = {}
-        for clips, encoding in self.clips.encoded(self.model.clip_encoder, self.clips.validation):
-            captions |= self._captions_of(clips, encoding)
-            concepts |= self.clips.shown_concepts(clips, encoding)
-        scores = cider_of_each({clip.id: clip.captions for clip in self.clips.validation}, captions)
+        encodings = self.clips.encoded([self._member])
+        captions = self._captions([self._member], encodings)
+        concepts = self.clips.shown_concepts(encodings[0])
+        scores = cider_of_each(self._references, captions)
         return [
             Example(
                 clip=clip.id,
@@ -139,20 +195,92 @@ class DescriptionTask:
                 score=scores[clip.id],
             )
             for clip in self.clips.validation
+            if clip.id in captions
         ]
 
-    def _captions_of(self, clips: Sequence[Clip], encoding: ClipEncoding) -> dict[str, str]:
-        """The best sentence for each clip, by its id."""
-        found = self.model.describe(
-            encoding,
-            begin=BOS,
-            end=EOS,
-            never=NEVER_SAID,
-            beam=self.beam,
-            max_words=self.max_words,
-            length_penalty=self.length_penalty,
+    @property
+    def _member(self) -> Member[DescriptionModel]:
+        return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+
+    def _captions(
+        self, members: Sequence[Member[DescriptionModel]], encodings: Sequence[ClipEncoding]
+    ) -> dict[str, str]:
+        """The best sentence for each captioned validation clip, by its id."""
+        rows = [row for row, clip in enumerate(self.clips.validation) if clip.id in self._references]
+        captions = {}
+        for start in range(0, len(rows), _CLIPS_AT_ONCE):
+            some = rows[start : start + _CLIPS_AT_ONCE]
+            found = describe(
+                members,
+                [each.of(torch.tensor(some, device=each.concepts.device)) for each in encodings],
+                beam=self.beam,
+                max_words=self.max_words,
+                length_penalty=self.length_penalty,
+            )
+            for row, [best] in zip(some, found, strict=True):
+                captions[self.clips.validation[row].id] = " ".join(self._vocabulary.decode(best.words))
+        return captions
+
+
+@torch.inference_mode()
+def describe(
+    members: Sequence[Member[DescriptionModel]],
+    encodings: Sequence[ClipEncoding],
+    *,
+    beam: int,
+    n_best: int = 1,
+    max_words: int,
+    length_penalty: float,
+) -> list[list[Sentence]]:
+    """The best sentences for each encoded clip; a next word's probability is the mean of the members'.
+
+    Args:
+        encodings: of each member, a row a clip.
+
+    Raises:
+        UsageError: the members know different words.
+    """
+    if len({member.words.vocabulary.words for member in members}) > 1:
+        raise UsageError(
+            "The runs know different words, and only runs with the same words can describe as one. Name one "
+            "of them, or train them on the same captions."
         )
-        return {
-            clip.id: " ".join(self._vocabulary.decode(sentences[0].words))
-            for clip, sentences in zip(clips, found, strict=True)
-        }
+    concepts = [encoding.concepts.repeat_interleave(beam, dim=0) for encoding in encodings]
+    shapes = [encoding.state.hidden.shape for encoding in encodings]
+
+    def next_words(last: Tensor, state: State) -> tuple[Tensor, State]:
+        said, states = [], []
+        for member, words, own in zip(members, concepts, _parted(state, shapes), strict=True):
+            scores, after = member.model.next_words(last, words, own)
+            said.append(scores)
+            states.append(after)
+        return torch.stack(said).logsumexp(dim=0) - math.log(len(said)), _together(states)
+
+    return beam_search(
+        next_words,
+        _together([encoding.state for encoding in encodings]),
+        begin=BOS,
+        end=EOS,
+        never=NEVER_SAID,
+        beam=beam,
+        n_best=n_best,
+        max_words=max_words,
+        length_penalty=length_penalty,
+    )
+
+
+def _together(states: Sequence[State]) -> State:
+    """The states of several models, which may differ in layers and sizes, side by side as one layer."""
+    hidden, cell = (
+        torch.cat([tensor.transpose(0, 1).flatten(1) for tensor in tensors], dim=1)[None]
+        for tensors in zip(*states, strict=True)
+    )
+    return State(hidden, cell)
+
+
+def _parted(state: State, shapes: Sequence[torch.Size]) -> Iterator[State]:
+    """What `_together` put together, of models whose states have these shapes but for the batch."""
+    sizes = [layers * dim for layers, _, dim in shapes]
+    hiddens, cells = (torch.split(tensor[0], sizes, dim=1) for tensor in state)
+    for hidden, cell, (layers, _, dim) in zip(hiddens, cells, shapes, strict=True):
+        yield State(*(part.reshape(-1, layers, dim).transpose(0, 1) for part in (hidden, cell)))

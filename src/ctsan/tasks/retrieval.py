@@ -12,22 +12,20 @@ from ctsan.data.corpus import QueryItem
 from ctsan.evaluation.retrieval import ranks, retrieval_scores
 from ctsan.model.choice_model import Scored
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.lstm import State
 from ctsan.model.retrieval_model import RetrievalModel, pairwise_margin_loss
-from ctsan.tasks.choice import encode_sentences
-from ctsan.tasks.clips import ItemExample, TaskClips
+from ctsan.tasks.clips import AnsweredItem, TaskClips, printed
 from ctsan.tasks.losses import attention_losses, detector_losses
-from ctsan.tasks.task import Example
+from ctsan.tasks.member import Member
+from ctsan.tasks.scoring import Scorer, as_one, encode_sentences, score_all
+from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import PAD
-
-_PAIRS_AT_ONCE = 2000
 
 
 class RetrievalTask:
     """An example is a clip with some of its captions; in a batch each is a negative of the other clips'.
 
     Args:
-        validation: queries for the validation clips.
+        validation: queries for the validation clips; the clips that they are for are ranked.
         margin: Δ.
     """
 
@@ -51,8 +49,11 @@ class RetrievalTask:
         self.concept_weight = concept_weight
         self.max_words = max_words
         self.margin = margin
-        known = {clip.id for clip in clips.validation}
-        self.items = [item for item in validation if item.clip in known]
+        self.items = clips.asked(validation)
+        asked_for = {item.clip for item in self.items}
+        self._ranked = [row for row, clip in enumerate(clips.validation) if clip.id in asked_for]
+        places = {clips.validation[row].id: place for place, row in enumerate(self._ranked)}
+        self._right = torch.tensor([places[item.clip] for item in self.items])
         self._examples = [
             (clip, clip.captions[start : start + captions_per_clip])
             for clip in clips.train
@@ -76,12 +77,13 @@ class RetrievalTask:
             reference=self.clips.reference(clips),
             captions=self._encoded([sentence for _, sentence in sentences]),
             clip_of_caption=torch.tensor([place for place, _ in sentences]),
+            clips=tuple(once),
         )
 
     def num_words(self, batch: CaptionBatch) -> int:
         return int((batch.captions != PAD).sum())
 
-    def losses(self, batch: CaptionBatch) -> dict[str, Tensor]:
+    def losses(self, batch: CaptionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over captions or clips."""
         encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
         clips, sentences = len(batch.maps), len(batch.captions)
@@ -96,62 +98,58 @@ class RetrievalTask:
 
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:
-        """How well the validation clips are ranked for their queries, and the detector's precision."""
+        """How well the clips asked for are ranked for their queries, and the detector's precision."""
         self.model.eval()
-        metrics = retrieval_scores(ranks(self._scores(), self._right()))
-        return metrics | self.clips.judge_concepts(self.model.clip_encoder)
+        [encoding] = self.clips.encoded([self._member])
+        scores = self._scores(self._member, encoding)
+        self.model.know_scale(scores)
+        metrics = retrieval_scores(ranks(scores.cpu(), self._right))
+        return metrics | self.clips.judge_concepts(self._member, encoding)
+
+    @torch.inference_mode()
+    def measure(self, members: Sequence[Scorer]) -> Measured:
+        encodings = self.clips.encoded(members)
+        scores = as_one(
+            members, [self._scores(member, own) for member, own in zip(members, encodings, strict=True)]
+        )
+        metrics = retrieval_scores(ranks(scores, self._right))
+        return Measured(metrics | self.clips.precision(members, encodings), printed(self._answered(scores)))
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """For each clip its query, and the captions of the clip that came first."""
         self.model.eval()
-        first = self._scores().argmax(dim=1).tolist()
-        said = [
-            ItemExample(
-                item.clip,
-                f"{item.query} → {self.clips.validation[best].captions[0]}",
-                item.query,
-                self.clips.validation[best].id == item.clip,
+        [encoding] = self.clips.encoded([self._member])
+        scores = self._scores(self._member, encoding).cpu()
+        return self.clips.examples(encoding, self._answered(scores))
+
+    @property
+    def _member(self) -> Member[RetrievalModel]:
+        return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+
+    def _scores(self, member: Scorer, encoding: ClipEncoding) -> Tensor:
+        """Of every query with every clip that is asked for, (Q, clips)."""
+        rows = torch.tensor(self._ranked, device=encoding.concepts.device)
+        return score_all(member, [item.query for item in self.items], encoding.of(rows))
+
+    def _answered(self, scores: Tensor) -> list[AnsweredItem]:
+        """The clip that comes first for each query, in their order."""
+        found = zip(
+            self.items, ranks(scores, self._right).tolist(), scores.argmax(dim=1).tolist(), strict=True
+        )
+        answered = []
+        for item, rank, place in found:
+            first = self.clips.validation[self._ranked[place]]
+            answered.append(
+                AnsweredItem(
+                    clip=item.clip,
+                    said=f"{item.query} → {first.captions[0] if first.captions else first.id}",
+                    right=item.query,
+                    is_right=rank == 1,
+                    printed={"query": item.query, "rank": rank, "first": first.id},
+                )
             )
-            for item, best in zip(self.items, first, strict=True)
-        ]
-        return self.clips.examples(self.model.clip_encoder, said)
-
-    def _right(self) -> Tensor:
-        places = {clip.id: place for place, clip in enumerate(self.clips.validation)}
-        return torch.tensor([places[item.clip] for item in self.items])
-
-    def _scores(self) -> Tensor:
-        """Of every validation query with every validation clip, (Q, clips)."""
-        encodings = [each for _, each in self.clips.encoded(self.model.clip_encoder, self.clips.validation)]
-        queries = self._encoded([item.query for item in self.items])
-        return score_pairs(self.model, queries, _joined(encodings)).cpu()
+        return answered
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
         return encode_sentences(sentences, self.clips.words.vocabulary, max_words=self.max_words)
-
-
-def score_pairs(model: RetrievalModel, queries: Tensor, encoding: ClipEncoding) -> Tensor:
-    """Scores of all queries (Q, T) with all encoded clips, (Q, clips)."""
-    queries = queries.to(encoding.concepts.device)
-    clips = len(encoding.concepts)
-    pairs = torch.split(torch.arange(len(queries) * clips, device=queries.device), _PAIRS_AT_ONCE)
-    scores = [
-        model(queries[some // clips], queries[some // clips] != PAD, encoding.of(some % clips)).scores
-        for some in pairs
-    ]
-    return torch.cat(scores).view(len(queries), clips)
-
-
-def _joined(encodings: Sequence[ClipEncoding]) -> ClipEncoding:
-    """Encodings of several batches as one, without what the detector found beside the words."""
-    return ClipEncoding(
-        state=State(
-            torch.cat([each.state.hidden for each in encodings], dim=1),
-            torch.cat([each.state.cell for each in encodings], dim=1),
-        ),
-        concepts=torch.cat([each.concepts for each in encodings]),
-        concept_words=torch.cat([each.concept_words for each in encodings]),
-        confidences=torch.cat([each.confidences for each in encodings]),
-        detection=None,
-    )

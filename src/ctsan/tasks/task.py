@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from ctsan.tasks.member import Member
 
 BatchT = TypeVar("BatchT")
 
@@ -28,6 +31,13 @@ class Example:
     references: tuple[str, ...]
     concepts: tuple[ShownConcept, ...]  # the surest first
     score: float  # the clip's own primary metric
+
+
+class Measured(NamedTuple):
+    """How well models did that answered as one."""
+
+    metrics: dict[str, float]
+    answers: dict[str, object]  # by clip, as they are printed; none where there was nothing to ask
 
 
 class Task(Protocol, Generic[BatchT]):
@@ -54,8 +64,12 @@ class Task(Protocol, Generic[BatchT]):
         """These training examples as tensors on the processor, each with its frames mirrored if so said."""
         ...
 
-    def losses(self, batch: BatchT) -> dict[str, Tensor]:
-        """Named terms, already weighted, each a mean over the batch's examples; their sum is minimised."""
+    def losses(self, batch: BatchT, *, progress: float) -> dict[str, Tensor]:
+        """Named terms, already weighted, each a mean over the batch's examples; their sum is minimised.
+
+        Args:
+            progress: the share of the training that is done, for terms that count only from some time on.
+        """
         ...
 
     def num_words(self, batch: BatchT) -> int:
@@ -64,6 +78,10 @@ class Task(Protocol, Generic[BatchT]):
 
     def evaluate(self) -> Mapping[str, float]:
         """Metrics on validation, with the model in evaluation mode."""
+        ...
+
+    def measure(self, members: Sequence[Member[Any]]) -> Measured:
+        """The same of trained models that answer as one, be the task's own among them or not."""
         ...
 
     def examples(self) -> list[Example]:

@@ -1,0 +1,154 @@
+"""What a predictor answers. Scores and confidences come with every answer, attention weights on request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ctsan.errors import VideoError
+
+
+@dataclass(frozen=True, slots=True)
+class Concept:
+    word: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    text: str
+    score: float  # mean log-probability of a word
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a model says of a clip: captions from the best down, and the concept words it saw."""
+
+    clip: str
+    captions: tuple[Caption, ...]
+    concepts: tuple[Concept, ...]
+
+    @property
+    def caption(self) -> str:
+        return self.captions[0].text
+
+
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """Where the traces of the detector looked in a clip, and what came of it."""
+
+    times: NDArray[np.float64]  # (N,), seconds in the source, of the frames that the model saw
+    attention: NDArray[np.float32]  # (N, L, h, w); adds up to one over the grid
+    rows: NDArray[np.float64]  # (h + 1,), from 0 to 1: where the grid's cells begin and end in the picture
+    columns: NDArray[np.float64]  # (w + 1,); upright, as a player shows it
+    concepts: tuple[Concept, ...]  # K, the surest first
+    raised: tuple[Concept, ...]  # the same, and last the one that was asked for if it is not among them
+    shares: NDArray[np.float32]  # (raised, L): what each trace adds to the score of each of them
+    caption: Caption
+    output_weights: NDArray[np.float32] | None  # β, (words, K): attention on the concepts in saying a word
+    input_weights: NDArray[np.float32] | None  # γ, (words, K): and in reading it, before the next is said
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self.caption.text.split())
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # arrays have no plain equality
+class Attention:
+    """How much one of the runs attended to its concept words when it read a sentence."""
+
+    run: str
+    concepts: tuple[str, ...]  # K, the surest first
+    words: tuple[str, ...]  # T, as it reads them
+    input_weights: NDArray[np.float32] | None  # γ, (T, K); None where the run has no such attention
+    output_weights: NDArray[np.float32] | None = None  # β, (K,): in filling the blank
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    word: str
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """What could stand in one blank."""
+
+    answers: tuple[Answer, ...]  # the likeliest first
+    attention: tuple[Attention, ...] = ()  # one for each run, on request
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What could stand in the blanks of a sentence about a clip."""
+
+    clip: str
+    sentence: str
+    filled: str  # with the likeliest word in each blank
+    blanks: tuple[Blank, ...]  # in the order of the sentence; each was asked for with the others still blank
+    concepts: tuple[Concept, ...]
+    unknown: tuple[str, ...]  # words of the sentence that no run knows
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """Of the first blank, which is the only one as a rule."""
+        return self.blanks[0].answers
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredSentence:
+    """Scores are in standard deviations from the mean of a run's scores on its validation clips."""
+
+    sentence: str
+    score: float
+    attention: tuple[Attention, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which of some sentences suits a clip best."""
+
+    clip: str
+    choices: tuple[ScoredSentence, ...]  # as they were given
+    concepts: tuple[Concept, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def choice(self) -> int:
+        """The place of the best one, from 0."""
+        scores = [each.score for each in self.choices]
+        return scores.index(max(scores))
+
+    @property
+    def sentence(self) -> str:
+        return self.choices[self.choice].sentence
+
+
+@dataclass(frozen=True, slots=True)
+class RankedClip:
+    clip: str
+    score: float
+    concepts: tuple[Concept, ...]
+    attention: tuple[Attention, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Clips from the one that suits a query best down, and those that could not be read."""
+
+    query: str
+    clips: tuple[RankedClip, ...]
+    errors: tuple[VideoError, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceRanking:
+    """Sentences from the one that suits a clip best down."""
+
+    clip: str
+    sentences: tuple[ScoredSentence, ...]
+    concepts: tuple[Concept, ...]
+    unknown: tuple[str, ...]

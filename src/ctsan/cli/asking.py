@@ -1,0 +1,138 @@
+"""What the commands that ask trained models about clips have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from ctsan.cli.output import print_json, warn
+
+if TYPE_CHECKING:
+    from ctsan.answers import Attention, Concept
+    from ctsan.predictor import Predictor
+
+PATH = click.Path(path_type=Path)
+MODEL = click.option("--model", type=PATH, required=True, help="Folder of a run.")
+MODELS = click.option(
+    "--model",
+    "models",
+    type=PATH,
+    multiple=True,
+    required=True,
+    help="Folder of a run; may be repeated, and all answer as one.",
+)
+WEIGHTS = click.option("--weights", type=PATH, help="Of the backbone, for a ResNet.")
+ATTENTION = click.option(
+    "--attention", is_flag=True, help="Add how much each word attended to the concept words."
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a clip.")
+
+_STRONGEST = 3  # concept words that people see of a word's attention
+
+
+class Reply(NamedTuple):
+    """An answer about a clip, for programs and for people."""
+
+    line: dict[str, object]
+    text: Iterable[str]
+
+
+def ask(
+    answer: Callable[[Predictor, Path], Reply],
+    clips: Iterable[Path],
+    models: Sequence[Path],
+    weights: Path | None,
+    as_json: bool,
+) -> None:
+    """Answer for each clip; one that cannot be read gets its error in place of an answer, and exit code 1."""
+    from ctsan.errors import VideoError
+    from ctsan.predictor import Predictor
+
+    predictor = Predictor.load(*models, weights=weights)
+    failed = 0
+    for clip in clips:
+        try:
+            reply = answer(predictor, clip)
+        except VideoError as error:
+            failed += 1
+            if as_json:
+                print_json({"clip": str(clip), "error": str(error)})
+            else:
+                warn(str(error))
+            continue
+        if as_json:
+            print_json(reply.line)
+        else:
+            for line in reply.text:
+                click.echo(line)
+    if failed:
+        raise SystemExit(1)
+
+
+def clip_files(paths: Sequence[Path]) -> list[Path]:
+    """Files as they are; of a folder, all its clips. Each is there once.
+
+    Raises:
+        CorpusError: a folder holds no clips.
+    """
+    from ctsan.data.reading import read_corpus
+
+    found: dict[Path, None] = {}
+    for path in paths:
+        found |= dict.fromkeys([clip.path for clip in read_corpus(path)] if path.is_dir() else [path])
+    return list(found)
+
+
+def warn_of_unknown(words: Sequence[str]) -> None:
+    if words:
+        warn(f"Not known to the model, and read as if they were any word: {', '.join(words)}.")
+
+
+def listed_concepts(found: Sequence[Concept]) -> list[dict[str, object]]:
+    return [{"word": each.word, "confidence": round(each.confidence, 4)} for each in found]
+
+
+def words_with_confidences(found: Sequence[Concept]) -> str:
+    return ", ".join(f"{each.word} {each.confidence:.2f}" for each in found)
+
+
+def seen(found: Sequence[Concept]) -> list[str]:
+    """A line for people under an answer; none where the model has no detector."""
+    return [f"    seen: {words_with_confidences(found)}"] if found else []
+
+
+def listed_attention(found: Sequence[Attention], **where: int) -> list[dict[str, object]]:
+    """One object for each run, with the number of the sentence or blank that it is about."""
+    listed = []
+    for each in found:
+        read, said = each.input_weights, each.output_weights
+        listed.append(
+            {
+                "run": each.run,
+                **where,
+                "concepts": each.concepts,
+                "words": each.words,
+                "input": None if read is None else read.astype(float).round(4).tolist(),
+                "output": None if said is None else said.astype(float).round(4).tolist(),
+            }
+        )
+    return listed
+
+
+def attention_lines(found: Sequence[Attention]) -> Iterable[str]:
+    """Each word with the concept words that it attended to most."""
+    for each in found:
+        yield f"    attention of {each.run}"
+        rows = [] if each.input_weights is None else list(zip(each.words, each.input_weights, strict=True))
+        if each.output_weights is not None:
+            rows.append(("to answer", each.output_weights))
+        width = max((len(word) for word, _ in rows), default=0)
+        for word, weights in rows:
+            strongest = (-weights).argsort(kind="stable")[:_STRONGEST]
+            listed = ", ".join(f"{each.concepts[place]} {weights[place]:.2f}" for place in strongest)
+            yield f"      {word:{width}}  {listed}"
+        if not rows:
+            yield "      it has none"

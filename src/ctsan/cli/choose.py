@@ -1,0 +1,74 @@
+"""`ctsan choose`: the sentence that suits a clip best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ctsan.cli.asking import (
+    ATTENTION,
+    JSON,
+    MODELS,
+    PATH,
+    WEIGHTS,
+    Reply,
+    ask,
+    attention_lines,
+    listed_attention,
+    listed_concepts,
+    seen,
+    warn_of_unknown,
+)
+
+if TYPE_CHECKING:
+    from ctsan.predictor import Predictor
+
+
+@click.command("choose")
+@click.argument("clip", type=PATH)
+@click.argument("sentences", nargs=-1, metavar="SENTENCE SENTENCE...")
+@MODELS
+@WEIGHTS
+@ATTENTION
+@JSON
+def command(
+    clip: Path,
+    sentences: tuple[str, ...],
+    models: tuple[Path, ...],
+    weights: Path | None,
+    attention: bool,
+    as_json: bool,
+) -> None:
+    """Choose the one of two or more SENTENCEs that suits CLIP best, a video file or a picture.
+
+    Needs a run of 'ctsan train choose'.
+
+    \b
+    Examples:
+      ctsan choose holiday.mp4 "a man drives a car" "a dog runs on grass" --model runs/choose
+      ctsan choose holiday.mp4 "a man" "a dog" "a cat" --model runs/one --model runs/two --json
+    """
+
+    def answer(predictor: Predictor, clip: Path) -> Reply:
+        found = predictor.choose(clip, sentences, attention=attention)
+        warn_of_unknown(found.unknown)
+        line: dict[str, object] = {
+            "clip": str(clip),
+            "choice": found.choice,
+            "scores": [each.score for each in found.choices],
+            "concepts": listed_concepts(found.concepts),
+        }
+        if attention:
+            line["attention"] = [
+                each
+                for number, choice in enumerate(found.choices)
+                for each in listed_attention(choice.attention, choice=number)
+            ]
+        text = [f"{clip}: {found.sentence}"]
+        for each in found.choices:
+            text += [f"    {each.score:6.2f}  {each.sentence}", *attention_lines(each.attention)]
+        return Reply(line, [*text, *seen(found.concepts)])
+
+    ask(answer, [clip], models, weights, as_json)

@@ -1,0 +1,83 @@
+"""`ctsan fill`: the word that is missing in a sentence about a clip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ctsan.cli.asking import (
+    ATTENTION,
+    JSON,
+    MODELS,
+    PATH,
+    WEIGHTS,
+    Reply,
+    ask,
+    attention_lines,
+    listed_attention,
+    listed_concepts,
+    seen,
+    warn_of_unknown,
+)
+
+if TYPE_CHECKING:
+    from ctsan.answers import Answer
+    from ctsan.predictor import Predictor
+
+
+@click.command("fill")
+@click.argument("clip", type=PATH)
+@click.argument("sentence")
+@MODELS
+@WEIGHTS
+@click.option("--n-best", type=click.IntRange(min=1), default=5, show_default=True, help="Words a blank.")
+@ATTENTION
+@JSON
+def command(
+    clip: Path,
+    sentence: str,
+    models: tuple[Path, ...],
+    weights: Path | None,
+    n_best: int,
+    attention: bool,
+    as_json: bool,
+) -> None:
+    """Fill in the blank of SENTENCE about CLIP, a video file or a picture.
+
+    The blank is a line of two underscores or more, or <blank>. Of several blanks each is asked for with the
+    others still blank. Needs a run of 'ctsan train fill'.
+
+    \b
+    Examples:
+      ctsan fill holiday.mp4 "a man is _____ a car" --model runs/fill
+      ctsan fill holiday.mp4 "a ___ runs on the ___" --model runs/fill1 --model runs/fill2 --json
+    """
+
+    def answer(predictor: Predictor, clip: Path) -> Reply:
+        found = predictor.fill(clip, sentence, n_best=n_best, attention=attention)
+        warn_of_unknown(found.unknown)
+        line: dict[str, object] = {"clip": str(clip), "sentence": sentence, "answers": _listed(found.answers)}
+        if len(found.blanks) > 1:
+            line["blanks"] = [_listed(blank.answers) for blank in found.blanks]
+        line["concepts"] = listed_concepts(found.concepts)
+        if attention:
+            line["attention"] = [
+                each
+                for number, blank in enumerate(found.blanks)
+                for each in listed_attention(blank.attention, blank=number)
+            ]
+        text = [f"{clip}: {found.filled}"]
+        for number, blank in enumerate(found.blanks, start=1):
+            which = f"{number}: " if len(found.blanks) > 1 else ""
+            words = ", ".join(f"{each.word} {each.probability:.2f}" for each in blank.answers)
+            text += [f"    {which}{words}", *attention_lines(blank.attention)]
+        return Reply(line, [*text, *seen(found.concepts)])
+
+    ask(answer, [clip], models, weights, as_json)
+
+
+def _listed(answers: Sequence[Answer]) -> list[dict[str, object]]:
+    return [{"word": each.word, "probability": each.probability} for each in answers]

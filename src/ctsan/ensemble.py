@@ -1,0 +1,113 @@
+"""What runs that answer as one have to say beside their answers: what they saw, knew and attended to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ctsan.answers import Attention, Concept
+from ctsan.errors import UsageError
+from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.tasks.scoring import score_each
+from ctsan.text.tokens import tokenize
+from ctsan.text.words import VOCABULARY_FILE
+from ctsan.trained_run import WORDS_FOLDER, TrainedRun
+
+
+def concepts_seen(runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding]) -> tuple[Concept, ...]:
+    """The surest concept words of a clip; a word's confidence is the mean over the runs with a detector.
+
+    Args:
+        encodings: of each run, of one clip, as `Member.encode` gives it.
+    """
+    seen = [
+        (run, encoding.detection.confidences[0].tolist())
+        for run, encoding in zip(runs, encodings, strict=True)
+        if encoding.detection is not None
+    ]
+    means: dict[str, float] = {}
+    for run, confidences in seen:
+        for word, confidence in zip(run.member.words.concepts.words, confidences, strict=True):
+            means[word] = means.get(word, 0.0) + confidence / len(seen)
+    surest = sorted(means, key=lambda word: -means[word])
+    most = max(encoding.concept_words.shape[1] for encoding in encodings)
+    return tuple(Concept(word, means[word]) for word in surest[:most])
+
+
+def attention_of(
+    run: TrainedRun,
+    encoding: ClipEncoding,
+    words: Sequence[str],
+    input_weights: Tensor | None,
+    output_weights: Tensor | None = None,
+) -> Attention:
+    """One run's attention in reading a sentence about a clip.
+
+    Args:
+        encoding: of that clip only.
+        words: of the sentence, which may be cut.
+        input_weights: (T, K), padded.
+        output_weights: (K,).
+    """
+    candidates = run.member.words.concepts.words
+    return Attention(
+        run=str(run.folder),
+        concepts=tuple(candidates[number] for number in encoding.concept_words[0].tolist()),
+        words=tuple(words if input_weights is None else words[: len(input_weights)]),
+        input_weights=None if input_weights is None else input_weights[: len(words)].cpu().numpy(),
+        output_weights=None if output_weights is None else output_weights.cpu().numpy(),
+    )
+
+
+def reading_attentions(
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], sentences: Sequence[str]
+) -> list[tuple[Attention, ...]]:
+    """Of each sentence, the attention of every run in reading it about a clip.
+
+    Args:
+        encodings: of each run, of that clip only.
+    """
+    rows = torch.zeros(len(sentences), dtype=torch.long)
+    read = [score_each(run.member, sentences, own.of(rows)) for run, own in zip(runs, encodings, strict=True)]
+    return [
+        tuple(
+            attention_of(
+                run,
+                encoding,
+                tokenize(sentence),
+                None if scored.input_weights is None else scored.input_weights[number],
+            )
+            for run, encoding, scored in zip(runs, encodings, read, strict=True)
+        )
+        for number, sentence in enumerate(sentences)
+    ]
+
+
+def unknown_words(runs: Sequence[TrainedRun], sentences: Mapping[str, str]) -> tuple[str, ...]:
+    """The words of sentences that none of the runs knows.
+
+    Args:
+        sentences: by the names that they have in messages.
+
+    Raises:
+        UsageError: names every sentence that has no words, or none that a run knows.
+    """
+    vocabularies = [run.member.words.vocabulary for run in runs]
+    unknown: dict[str, None] = {}
+    problems = []
+    for name, sentence in sentences.items():
+        words = tokenize(sentence)
+        strange = [word for word in words if not any(word in vocabulary for vocabulary in vocabularies)]
+        unknown |= dict.fromkeys(strange)
+        if not words:
+            problems.append(f"{name} has no words ({sentence!r}). Write a sentence, such as 'a dog runs'.")
+        elif len(strange) == len(words):
+            problems.append(
+                f"{name} has only words that are not known to the model: {', '.join(strange)}. Use words of "
+                f"its training captions: {WORDS_FOLDER}/{VOCABULARY_FILE} of the run lists them."
+            )
+    if problems:
+        raise UsageError("\n".join(problems))
+    return tuple(unknown)

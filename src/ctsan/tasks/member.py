@@ -1,0 +1,58 @@
+"""A model that answers questions about clips, alone or with others as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import torch
+
+from ctsan.data.batches import pad_maps, thin
+from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.model.lstm import State
+from ctsan.text.words import Words
+from ctsan.video.store import Maps
+
+
+class SeesClips(Protocol):
+    """What the models of all tasks have in common."""
+
+    @property
+    def clip_encoder(self) -> ClipEncoder: ...
+
+
+ModelT = TypeVar("ModelT", bound=SeesClips, covariant=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member(Generic[ModelT]):
+    """One of the models that answer as one, with the words that it knows and how much it takes in."""
+
+    model: ModelT
+    words: Words
+    max_frames: int
+    max_words: int
+
+    @torch.inference_mode()
+    def encode(self, clips: Sequence[Maps]) -> ClipEncoding:
+        """What the model makes of the maps of clips, a row a clip."""
+        encoder = self.model.clip_encoder
+        maps, frame_is_real = pad_maps([thin(clip, self.max_frames) for clip in clips])
+        device = encoder.candidate_words.device
+        encoding: ClipEncoding = encoder(maps.to(device), frame_is_real.to(device))
+        return encoding
+
+
+def joined(encodings: Sequence[ClipEncoding]) -> ClipEncoding:
+    """Encodings of several batches as one: all that answers need, and not where the traces looked."""
+    return ClipEncoding(
+        state=State(
+            torch.cat([each.state.hidden for each in encodings], dim=1),
+            torch.cat([each.state.cell for each in encodings], dim=1),
+        ),
+        concepts=torch.cat([each.concepts for each in encodings]),
+        concept_words=torch.cat([each.concept_words for each in encodings]),
+        confidences=torch.cat([each.confidences for each in encodings]),
+        detection=None,
+    )

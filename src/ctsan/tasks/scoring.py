@@ -1,0 +1,49 @@
+"""How well sentences suit clips, by one model or by several: choosing and ranking are the same question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ctsan.data.batches import pad_words
+from ctsan.model.choice_model import ChoiceModel, Scored
+from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.pair_scores import score_pairs
+from ctsan.model.retrieval_model import RetrievalModel
+from ctsan.tasks.member import Member
+from ctsan.text.tokens import tokenize
+from ctsan.text.vocabulary import PAD, UNK, Vocabulary
+
+Scorer = Member[ChoiceModel] | Member[RetrievalModel]
+
+
+def encode_sentences(sentences: Sequence[str], vocabulary: Vocabulary, *, max_words: int) -> Tensor:
+    """Sentences in numbers, (M, T), padded; one without words is one unknown word."""
+    numbers = [vocabulary.encode(tokenize(sentence)[:max_words]) or [UNK] for sentence in sentences]
+    return pad_words(numbers)
+
+
+def score_all(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding) -> Tensor:
+    """Scores of all sentences with all encoded clips, (sentences, clips), on the model's own scale."""
+    return score_pairs(member.model, _encoded(member, sentences), encoding)
+
+
+@torch.inference_mode()
+def score_each(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding) -> Scored:
+    """Scores of sentences with the clips in their rows, on the model's own scale, and attention weights."""
+    words = _encoded(member, sentences)
+    scored: Scored = member.model(words, words != PAD, encoding)
+    return scored
+
+
+def as_one(members: Sequence[Scorer], scores: Sequence[Tensor]) -> Tensor:
+    """The mean of the members' scores of the same pairs, brought to one scale first."""
+    standard = [member.model.standardise(own).cpu() for member, own in zip(members, scores, strict=True)]
+    return torch.stack(standard).mean(dim=0)
+
+
+def _encoded(member: Scorer, sentences: Sequence[str]) -> Tensor:
+    words = encode_sentences(sentences, member.words.vocabulary, max_words=member.max_words)
+    return words.to(member.model.clip_encoder.candidate_words.device)

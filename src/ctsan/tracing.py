@@ -1,0 +1,82 @@
+"""Where a model looked in a clip, as numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ctsan.answers import Caption, Concept, Tracing
+from ctsan.errors import UsageError, did_you_mean
+from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.text.vocabulary import BOS
+from ctsan.text.words import CONCEPTS_FILE
+from ctsan.trained_run import WORDS_FOLDER, TrainedRun
+
+_CELL = 64  # pixels of the backbones' input that a cell of their map covers: a stride of 32, pooled by two
+
+
+def check_concept(run: TrainedRun, concept: str | None) -> None:
+    """Raises:
+    UsageError: the model has no detector, or does not know the concept.
+    """
+    candidates = run.member.words.concepts.words
+    if run.member.model.clip_encoder.detector is None:
+        raise UsageError("The model has no concept detector, so no traces. Name a run that has one.")
+    if concept is not None and concept not in candidates:
+        raise UsageError(
+            f"Unknown concept word '{concept}'. {did_you_mean(concept, candidates)}"
+            f"{WORDS_FOLDER}/{CONCEPTS_FILE} of the run lists the {len(candidates):,} that it knows."
+        )
+
+
+@torch.inference_mode()
+def trace_clip(
+    run: TrainedRun,
+    encoding: ClipEncoding,
+    caption: Caption,
+    *,
+    concepts: tuple[Concept, ...],
+    concept: str | None,
+    times: NDArray[np.float64],
+    image_size: int,
+) -> Tracing:
+    """What a description run did with a clip.
+
+    Args:
+        caption: what it says of the clip.
+        concepts: the concept words that it sees.
+        concept: one to follow too, whether it sees it or not.
+        times: of all frames that were taken of the clip.
+        image_size: pixels of the backbone's input.
+    """
+    model, words, detection = run.member.model, run.member.words, encoding.detection
+    assert detection is not None  # see `check_concept`
+    candidates = words.concepts.words
+    raised = encoding.concept_words[0].tolist()
+    if concept is not None and candidates.index(concept) not in raised:
+        raised.append(candidates.index(concept))
+    numbers = torch.tensor([raised], device=detection.scores.device)
+    # One pass over the sentence as in training. Step t reads word t - 1 and says word t, the last step says
+    # the end: so words are said in all steps but the last, and read in all but the first.
+    said_words = [BOS, *words.vocabulary.encode(caption.text.split())]
+    decoded = model(torch.tensor([said_words], device=numbers.device), encoding)
+    said, read = decoded.output_weights, decoded.input_weights
+    frames, _, height, width = detection.attention.shape[1:]
+    return Tracing(
+        times=times[np.arange(frames) * len(times) // frames],  # thinned as the maps are
+        attention=detection.attention[0].cpu().numpy(),
+        rows=_cell_borders(height, image_size),
+        columns=_cell_borders(width, image_size),
+        concepts=concepts,
+        raised=tuple(Concept(candidates[n], float(detection.confidences[0, n])) for n in raised),
+        shares=model.clip_encoder.detector.shares(detection.states, numbers)[0].cpu().numpy(),
+        caption=caption,
+        output_weights=None if said is None else said[0, :-1].cpu().numpy(),
+        input_weights=None if read is None else read[0, 1:].cpu().numpy(),
+    )
+
+
+def _cell_borders(cells: int, image_size: int) -> NDArray[np.float64]:
+    """Frames are squashed whole, so cells cover all of the picture; the last may be cut off by its border."""
+    return np.minimum(np.arange(cells + 1) * _CELL, image_size) / image_size

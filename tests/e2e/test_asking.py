@@ -1,0 +1,310 @@
+"""`ctsan fill`, `choose` and `rank`, and the same verbs in Python: runs asked about video files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+import ctsan.watching
+from commands import ctsan as real_command
+from commands import ctsan_here as ask
+from ctsan.errors import CtsanError, UsageError
+from ctsan.predictor import Predictor
+from ctsan.tasks.scoring import score_all
+from ctsan.watching import Watcher
+
+Runs = dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def clip(shapes: Path) -> Path:
+    return shapes / "corpus/clips/0000.mp4"
+
+
+@pytest.fixture(scope="module")
+def watcher() -> Watcher:
+    return Watcher(None)
+
+
+def models(runs: Runs, *names: str) -> list[object]:
+    return [part for name in names for part in ("--model", runs[name])]
+
+
+def test_a_blank_is_filled_by_the_real_command(runs: Runs, clip: Path) -> None:
+    sentence = "the _____ moves to the left"
+    answer = json.loads(
+        real_command("fill", clip, sentence, *models(runs, "fill", "fill2"), "--n-best", 3, "--json").stdout
+    )
+    assert list(answer) == ["clip", "sentence", "answers", "concepts"]
+    assert (answer["clip"], answer["sentence"]) == (str(clip), sentence)
+    found = Predictor.load(runs["fill"], runs["fill2"]).fill(clip, sentence, n_best=3)
+    assert [(each.word, each.probability) for each in found.answers] == [
+        (each["word"], pytest.approx(each["probability"], abs=1e-5)) for each in answer["answers"]
+    ]
+    assert len(found.answers) == 3
+    assert found.filled == f"the {found.answers[0].word} moves to the left"
+    assert len(answer["concepts"]) == 4
+
+
+def test_words_of_several_runs_have_their_mean_probability(runs: Runs, clip: Path, watcher: Watcher) -> None:
+    sentence = "a ___ star leaves to the <BLANK>"
+    alone = [Predictor.load(runs[name]).fill(clip, sentence, n_best=10**6) for name in ("fill", "fill2")]
+    together = Predictor.load(runs["fill"], runs["fill2"]).fill(clip, sentence, n_best=10**6)
+    assert len(together.blanks) == 2
+    for number, blank in enumerate(together.blanks):
+        own = [{each.word: each.probability for each in one.blanks[number].answers} for one in alone]
+        assert sum(own[0].values()) == pytest.approx(1, abs=1e-5)
+        probabilities = [each.probability for each in blank.answers]
+        assert probabilities == sorted(probabilities, reverse=True)
+        for each in blank.answers:
+            assert each.probability == pytest.approx((own[0][each.word] + own[1][each.word]) / 2, abs=1e-6)
+    # Confidences of the concept words are means as well.
+    both = Predictor.load(runs["fill"], runs["fill2"]).runs
+    confidences: dict[str, float] = dict.fromkeys(both[0].member.words.concepts.words, 0.0)
+    for run, encoding in zip(both, watcher.watch(clip, both).encodings, strict=True):
+        assert encoding.detection is not None
+        found = encoding.detection.confidences[0].tolist()
+        for word, confidence in zip(run.member.words.concepts.words, found, strict=True):
+            confidences[word] += confidence / 2
+    surest = sorted(confidences.values(), reverse=True)[:4]
+    assert [concept.confidence for concept in together.concepts] == pytest.approx(surest, abs=1e-5)
+    assert all(
+        concept.confidence == pytest.approx(confidences[concept.word]) for concept in together.concepts
+    )
+
+
+def test_several_blanks_are_listed_one_after_the_other(
+    runs: Runs, clip: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("fill", clip, "a __ star and a ____ zircle", *models(runs, "fill"))
+    ask(*arguments, "--json")
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["blanks"]) == 2
+    assert answer["blanks"][0] == answer["answers"]
+    ask(*arguments)
+    shown = capsys.readouterr()
+    best = [blank[0]["word"] for blank in answer["blanks"]]
+    assert shown.out.startswith(f"{clip}: a {best[0]} star and a {best[1]} zircle\n    1: {best[0]} 0.")
+    assert "    seen: " in shown.out
+    assert "Not known to the model, and read as if they were any word: zircle." in shown.err
+
+
+def test_a_choice_by_the_real_command_is_the_mean_of_the_runs(runs: Runs, clip: Path) -> None:
+    choices = ["a star leaves to the left", "a heart grows", "the ball"]
+    names = ("choose", "choose2")
+    answer = json.loads(real_command("choose", clip, *choices, *models(runs, *names), "--json").stdout)
+    assert list(answer) == ["clip", "choice", "scores", "concepts"]
+    alone = [Predictor.load(runs[name]).choose(clip, choices) for name in names]
+    mean = [(one.score + two.score) / 2 for one, two in zip(alone[0].choices, alone[1].choices, strict=True)]
+    assert answer["scores"] == pytest.approx(mean, abs=1e-5)
+    assert answer["choice"] == int(np.argmax(mean))
+    found = Predictor.load(*(runs[name] for name in names)).choose(clip, choices)
+    assert (found.choice, found.sentence) == (answer["choice"], choices[answer["choice"]])
+
+
+def test_clips_are_ranked_by_the_real_command(
+    runs: Runs, shapes: Path, tmp_path: Path, watcher: Watcher
+) -> None:
+    names = ("rank", "choose", "rank2")
+    (tmp_path / "text.mp4").write_text("no video")
+    arguments = ("rank", "a star leaves", shapes / "corpus", tmp_path / "text.mp4", tmp_path / "gone.mp4")
+    result = real_command(*arguments, *models(runs, *names), "-n", 14, "--json", exit_code=1)
+    assert "16/16" in result.stderr  # the bar
+    answer = json.loads(result.stdout)
+    assert list(answer) == ["query", "clips", "errors"]
+    assert answer["query"] == "a star leaves"
+    assert [Path(each["clip"]).name for each in answer["errors"]] == ["text.mp4", "gone.mp4"]
+    assert "this is text, not a video" in answer["errors"][0]["error"]
+    assert len(answer["clips"]) == 14
+    found = {each["clip"]: each["score"] for each in answer["clips"]}
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    # By hand, from each run's own scores and the scale that it was stored with.
+    members = Predictor.load(*(runs[name] for name in names)).runs
+    assert members[0].member.model.score_scale.item() != 1
+    for path in list(found)[::4]:
+        scores = []
+        for run, encoding in zip(members, watcher.watch(Path(path), members).encodings, strict=True):
+            own, model = score_all(run.member, ["a star leaves"], encoding).item(), run.member.model
+            scores.append((own - model.score_mean.item()) / model.score_scale.item())
+        assert found[path] == pytest.approx(sum(scores) / 3, abs=1e-4)
+
+
+def test_sentences_are_ranked_for_a_clip(
+    runs: Runs, clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "sentences.txt"
+    file.write_bytes(b"\xef\xbb\xbfa star leaves\r\n\r\n  a heart grows \nthe ball")
+    arguments = ("rank", "--clip", clip, "--sentences", file, *models(runs, "rank"))
+    answer = json.loads(real_command(*arguments, "-n", 2, "--json").stdout)
+    assert list(answer) == ["clip", "sentences", "concepts"]
+    sentences = ["a star leaves", "a heart grows", "the ball"]
+    ranked = Predictor.load(runs["rank"]).rank_sentences(clip, sentences).sentences
+    assert [(each["sentence"], pytest.approx(each["score"], abs=1e-4)) for each in answer["sentences"]] == [
+        (each.sentence, each.score) for each in ranked[:2]
+    ]
+    assert sorted(each.sentence for each in ranked) == sorted(sentences)
+    assert ranked[0].score >= ranked[1].score >= ranked[2].score
+    ask(*arguments)
+    assert capsys.readouterr().out.startswith(f"{clip}:\n    ")
+
+
+def test_people_see_scores_and_clips(
+    runs: Runs, shapes: Path, clip: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = shapes / "corpus/clips/0001.mp4"
+    ask("rank", "a star", clip, other, clip, *models(runs, "rank"))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2  # a clip that is named twice is there once
+    assert {re.split(r"  +", line.strip())[1] for line in lines} == {str(clip), str(other)}
+    ask("choose", clip, "a star", "a heart", *models(runs, "choose"))
+    first, *scores, seen = capsys.readouterr().out.splitlines()
+    best = max(scores, key=lambda line: float(line.split()[0]))
+    assert first == f"{clip}: {best.split(maxsplit=1)[1]}"
+    assert seen.startswith("    seen: ")
+    ask("rank", "a star", clip, *models(runs, "plain"))
+    assert capsys.readouterr().out.rstrip().endswith(str(clip))  # no detector, no concept words
+
+
+def test_attention_comes_on_request(runs: Runs, clip: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def answered(*arguments: object) -> Any:
+        ask(*arguments, "--attention", "--json")
+        return json.loads(capsys.readouterr().out)
+
+    filled = answered("fill", clip, "a __ star ___", *models(runs, "fill", "fill2"))["attention"]
+    assert [(each["run"], each["blank"]) for each in filled] == [
+        (str(runs[name]), blank) for blank in (0, 1) for name in ("fill", "fill2")
+    ]
+    for each in filled:
+        assert each["words"] == ["a", "_____", "star", "_____"]
+        assert np.shape(each["input"]) == (4, 4)
+        np.testing.assert_allclose(np.sum([*each["input"], each["output"]], axis=1), 1, atol=1e-3)
+        assert len(each["concepts"]) == 4
+    chosen = answered("choose", clip, "a star", "the heart grows", *models(runs, "choose"))["attention"]
+    assert [(each["choice"], each["words"]) for each in chosen] == [
+        (0, ["a", "star"]),
+        (1, ["the", "heart", "grows"]),
+    ]
+    assert all(each["output"] is None for each in chosen)
+    ranked = answered("rank", "a star", clip, *models(runs, "rank", "plain"))["clips"][0]["attention"]
+    assert np.shape(ranked[0]["input"]) == (2, 4)
+    assert (ranked[1]["input"], ranked[1]["concepts"]) == (None, [])
+    ask("fill", clip, "a __ star", *models(runs, "fill"), "--attention")
+    shown = capsys.readouterr().out
+    assert f"    attention of {runs['fill']}\n      a " in shown
+    assert "      to answer  " in shown
+
+
+def test_a_clip_is_decoded_once_for_all_runs(runs: Runs, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+    sample_frames = ctsan.watching.sample_frames
+
+    def counted(path: Path, *, size: int) -> Any:
+        decoded.append(path)
+        return sample_frames(path, size=size)
+
+    monkeypatch.setattr(ctsan.watching, "sample_frames", counted)
+    predictor = Predictor.load(*runs.values())
+    predictor.rank("a star", [clip, clip.with_name("0001.mp4")])
+    assert [path.name for path in decoded] == ["0000.mp4", "0001.mp4"]
+
+
+def test_runs_of_all_tasks_answer_side_by_side(runs: Runs, clip: Path) -> None:
+    predictor = Predictor.load(*runs.values())
+    described = Predictor.load(runs["describe"]).describe(clip)
+    assert predictor.describe(clip) == described
+    assert predictor.concepts(clip) == described.concepts
+    assert predictor.trace(clip).caption == described.captions[0]
+    assert Predictor.load(runs["plain"], runs["rank"]).concepts(clip) == Predictor.load(
+        runs["rank"]
+    ).concepts(clip)
+    twice = Predictor.load(runs["describe"], runs["describe"]).describe(clip, n_best=2)
+    once = Predictor.load(runs["describe"]).describe(clip, n_best=2)
+    assert [caption.text for caption in twice.captions] == [caption.text for caption in once.captions]
+    with pytest.raises(UsageError, match="No run has a concept detector"):
+        Predictor.load(runs["plain"]).concepts(clip)
+
+
+def test_the_folder_of_an_ensemble_stands_for_its_members(runs: Runs, clip: Path, tmp_path: Path) -> None:
+    for number, name in enumerate(("fill", "fill2"), start=1):
+        (tmp_path / str(number)).symlink_to(runs[name])
+    predictor = Predictor.load(tmp_path)
+    assert [run.folder.name for run in predictor.runs] == ["1", "2"]
+    assert (
+        predictor.fill(clip, "a __").answers
+        == Predictor.load(runs["fill"], runs["fill2"]).fill(clip, "a __").answers
+    )
+
+
+def test_what_cannot_be_answered_says_so(runs: Runs, clip: Path, tmp_path: Path) -> None:
+    fill, choose, rank = (models(runs, name) for name in ("fill", "choose", "rank"))
+    empty, notes, blank = tmp_path / "empty", tmp_path / "notes", tmp_path / "blank.txt"
+    empty.mkdir()
+    notes.mkdir()
+    (notes / "a.txt").write_text("a note")
+    blank.write_text("\n \n")
+    sentences = ("--sentences", blank)
+    for message, arguments in (
+        ("The sentence has no blank ('a star')", ("fill", clip, "a star", *fill)),
+        ("only words that are not known to the model: zyx, xyz", ("fill", clip, "zyx _____ xyz", *fill)),
+        ("A run of 'fill' is needed, and", ("fill", clip, "a ___", *choose)),
+        ("ctsan train fill --corpus CORPUS --out RUN", ("fill", clip, "a ___", *choose)),
+        ("There is nothing to choose from: 1 given", ("choose", clip, "a star", *choose)),
+        ("There is nothing to choose from: 0 given", ("choose", clip, *choose)),
+        ("Choice 2 has no words ('...')", ("choose", clip, "a star", "...", *choose)),
+        ("Choice 1 has only words that are not known", ("choose", clip, "zyx", "xyz", *choose)),
+        ("Choice 2 has only words that are not known", ("choose", clip, "zyx", "xyz", *choose)),
+        ("A run of 'choose' is needed, and", ("choose", clip, "a star", "a heart", *rank)),
+        ("The query has no words ('')", ("rank", "", clip, *rank)),
+        ("The query has only words that are not known to the model: zyx", ("rank", "zyx", clip, *rank)),
+        ("the folder is empty", ("rank", "a star", empty, *rank)),
+        ("the folder holds neither clips nor a caption file", ("rank", "a star", notes, *rank)),
+        ("A run of 'rank' is needed, and", ("rank", "a star", clip, *choose)),
+        ("Give a sentence and the clips to rank for it", ("rank", "a star", *rank)),
+        ("Give a sentence and the clips to rank for it", ("rank", *rank)),
+        ("give --clip CLIP and --sentences FILE alone", ("rank", "--clip", clip, *rank)),
+        ("give --clip CLIP and --sentences FILE alone", ("rank", *sentences, *rank)),
+        ("give --clip CLIP and --sentences FILE alone", ("rank", "a", "--clip", clip, *sentences, *rank)),
+        ("blank.txt: it holds no sentences", ("rank", "--clip", clip, *sentences, *rank)),
+        ("gone.txt: it cannot be read", ("rank", "--clip", clip, "--sentences", "gone.txt", *rank)),
+        ("A run of 'describe' is needed, and", ("describe", clip, *fill)),
+        ("no run is there", ("fill", clip, "a ___", "--model", tmp_path)),
+    ):
+        with pytest.raises((CtsanError, click.UsageError), match=re.escape(message)):
+            ask(*arguments)
+    assert "no words" in real_command("rank", " ", clip, *rank, exit_code=2).stderr
+    with pytest.raises(UsageError, match="There are no clips to rank"):
+        Predictor.load(runs["rank"]).rank("a star", [])
+    with pytest.raises(UsageError, match="There are no sentences to rank"):
+        Predictor.load(runs["rank"]).rank_sentences(clip, [])
+
+
+def test_a_clip_that_cannot_be_read_gets_its_error_in_place_of_an_answer(
+    runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone.mp4"
+    for arguments in (
+        ("fill", gone, "a ___", *models(runs, "fill")),
+        ("choose", gone, "a star", "a heart", *models(runs, "choose")),
+    ):
+        with pytest.raises(SystemExit, match="1"):
+            ask(*arguments, "--json")
+        error = {"clip": str(gone), "error": f"{gone}: there is no such file. Check the path."}
+        assert json.loads(capsys.readouterr().out) == error
+        with pytest.raises(SystemExit, match="1"):
+            ask(*arguments)
+        assert error["error"] in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="1"):
+        ask("rank", "a star", gone, *models(runs, "rank"), "--json")
+    assert json.loads(capsys.readouterr().out) == {"query": "a star", "clips": [], "errors": [error]}
+
+
+@pytest.mark.parametrize("command", ["describe", "concepts", "fill", "choose", "rank", "evaluate"])
+def test_every_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(command, "--help")
+    assert f"  ctsan {command} " in capsys.readouterr().out.partition("Example")[2]

@@ -1,0 +1,179 @@
+"""`ctsan evaluate` for one run and for several that answer as one, on items of a file or of the corpus."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+from commands import ctsan, ctsan_here
+from ctsan.data.corpus import BlankItem, ChoiceItem, Item, QueryItem
+from ctsan.data.items import write_items
+from ctsan.data.reading import read_corpus
+from ctsan.errors import CtsanError
+from ctsan.predictor import Predictor
+
+Runs = dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def items(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Files of items about all training clips."""
+    clips = read_corpus(shapes / "corpus").split("train")
+    made: dict[str, list[Item]] = {"fill": [], "choose": [], "rank": []}
+    for clip, other in zip(clips, reversed(clips), strict=True):
+        first, *_, last = clip.captions[0].split()
+        made["fill"].append(BlankItem(clip.id, f"_____ {clip.captions[0].partition(' ')[2]}", first))
+        made["choose"].append(ChoiceItem(clip.id, (other.captions[0], clip.captions[0], f"a {last}"), 1))
+        made["rank"].append(QueryItem(clip.captions[0], clip.id))
+    folder = tmp_path_factory.mktemp("items")
+    for task, some in made.items():
+        write_items(folder / f"{task}.jsonl", some)
+    return {task: folder / f"{task}.jsonl" for task in made}
+
+
+def options(shapes: Path, split: str = "train") -> tuple[object, ...]:
+    return ("--corpus", shapes / "corpus", "--features", shapes / "features", "--split", split)
+
+
+def evaluated(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    ctsan_here("evaluate", *arguments, "--json")
+    return json.loads(capsys.readouterr().out)
+
+
+def test_blanks_are_answered_as_by_the_predictor(shapes: Path, runs: Runs, items: dict[str, Path]) -> None:
+    both = (runs["fill"], runs["fill2"])
+    result = ctsan("evaluate", *both, *options(shapes), "--items", items["fill"], "--json")
+    found = json.loads(result.stdout)
+    assert list(found) == ["task", "split", "runs", "metrics", "answers"]
+    assert (found["task"], found["split"], found["runs"]) == ("fill", "train", [str(run) for run in both])
+    rows = [json.loads(line) for line in items["fill"].read_text(encoding="utf-8").splitlines()]
+    predictor = Predictor.load(*both)
+    right = []
+    for row in rows[:3]:
+        [answer] = found["answers"][row["clip"]]
+        said = predictor.fill(shapes / "corpus" / row["clip"], row["sentence"])
+        assert answer == {
+            "sentence": row["sentence"],
+            "answer": said.answers[0].word,
+            "right": row["answer"],
+        }
+    for row in rows:
+        right += [answer["answer"] == row["answer"] for answer in found["answers"][row["clip"]]]
+    assert found["metrics"]["accuracy"] == pytest.approx(sum(right) / len(rows))
+    assert 0 <= found["metrics"]["precision"] <= 1
+
+
+def test_choices_of_several_runs_are_means(
+    shapes: Path, runs: Runs, items: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = (*options(shapes), "--items", items["choose"])
+    one, two = (evaluated(capsys, runs[name], *asked) for name in ("choose", "choose2"))
+    both = evaluated(capsys, runs["choose"], runs["choose2"], *asked)
+    right = []
+    for clip, [answer] in both["answers"].items():
+        mean = np.mean([each["answers"][clip][0]["scores"] for each in (one, two)], axis=0)
+        assert answer["scores"] == pytest.approx(mean.tolist(), abs=1e-5)
+        assert answer["choice"] == int(mean.argmax())
+        right.append(answer["choice"] == answer["right"] == 1)
+    assert both["metrics"]["accuracy"] == pytest.approx(np.mean(right))
+    precisions = [each["metrics"]["precision"] for each in (one, two)]
+    assert both["metrics"]["precision"] == pytest.approx(np.mean(precisions))
+
+
+def test_clips_are_ranked_with_choosing_runs_beside(
+    shapes: Path, runs: Runs, items: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = (runs["choose"], runs["rank"], runs["plain"])
+    found = evaluated(capsys, *named, *options(shapes), "--items", items["rank"])
+    assert found["task"] == "rank"
+    predictor = Predictor.load(*named)
+    clips = [shapes / "corpus" / name for name in found["answers"]]
+    [answer] = found["answers"]["clips/0000.mp4"]
+    ranked = [each.clip for each in predictor.rank(answer["query"], clips).clips]
+    assert ranked.index(str(shapes / "corpus/clips/0000.mp4")) + 1 == answer["rank"]
+    assert ranked[0] == str(shapes / "corpus" / answer["first"])
+    ranks = np.array([each["rank"] for [each] in found["answers"].values()])
+    metrics = found["metrics"]
+    for k in (1, 5, 10):
+        assert metrics[f"R@{k}"] == pytest.approx((ranks <= k).mean())
+    assert metrics["median rank"] == np.median(ranks)
+    assert metrics["mean rank"] == pytest.approx(ranks.mean())
+    assert metrics["MRR"] == pytest.approx((1 / ranks).mean())
+
+
+def test_items_are_built_where_there_are_none(
+    shapes: Path, runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = evaluated(capsys, runs["rank"], *options(shapes, "test"))
+    assert len(found["answers"]) == 2
+    ctsan_here("evaluate", runs["rank"], *options(shapes, "test"))
+    rows = dict(re.split(r"  +", line) for line in capsys.readouterr().out.strip().splitlines())
+    assert rows == {name: f"{value:.3f}" for name, value in found["metrics"].items()}
+
+
+def test_descriptions_of_several_runs_are_measured(
+    shapes: Path, runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, twice = (
+        evaluated(capsys, *[runs["describe"]] * number, *options(shapes, "test")) for number in (1, 2)
+    )
+    assert twice["answers"] == one["answers"]
+    assert twice["metrics"] == pytest.approx(one["metrics"])
+
+
+def test_a_corpus_of_the_measured_split_alone_is_enough(
+    shapes: Path, runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("0000", "0001", "0002")
+    rows = [
+        {"clip": str(shapes / f"corpus/clips/{name}.mp4"), "captions": ["a star leaves"], "split": "test"}
+        for name in names
+    ]
+    (tmp_path / "clips.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    ctsan_here("features", tmp_path, "--out", tmp_path / "features")
+    lines = [json.dumps({"clip": row["clip"], "choices": ["a star", "a heart"], "answer": 0}) for row in rows]
+    (tmp_path / "items.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    capsys.readouterr()
+    found = evaluated(
+        capsys,
+        runs["choose"],
+        *("--corpus", tmp_path, "--features", tmp_path / "features", "--items", tmp_path / "items.jsonl"),
+    )
+    assert len(found["answers"]) == 3
+
+
+def test_what_cannot_be_measured_says_so(
+    shapes: Path, runs: Runs, items: dict[str, Path], tmp_path: Path
+) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"query": "a star", "clip": "clips/0000.mp4"}\n{"query": "a", "clip": "gone.mp4"}\n')
+    bare = tmp_path / "features"
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/a.mp4").symlink_to(shapes / "corpus/clips/0000.mp4")
+    ctsan_here("features", tmp_path / "one", "--out", bare)
+    train, test = options(shapes), options(shapes, "test")
+    for message, arguments in (
+        ("The runs do not answer the same questions:", (runs["fill"], runs["rank"], *train)),
+        ("only those of 'choose' may stand beside runs of 'rank'", (runs["describe"], runs["rank"], *train)),
+        ("items of 'rank', and the runs are of 'fill'", (runs["fill"], *train, "--items", items["rank"])),
+        (
+            "items of 'rank', and the runs are of 'describe'",
+            (runs["describe"], *train, "--items", items["rank"]),
+        ),
+        (
+            "10 items about clips that are not of the split 'test'",
+            (runs["rank"], *test, "--items", items["rank"]),
+        ),
+        ("other.jsonl:2: clip 'gone.mp4' is not in the corpus", (runs["rank"], *train, "--items", other)),
+        ("no features of any clip that is asked about", (runs["rank"], *test, "--features", bare)),
+        ("nothing to ask of the split 'test'", (runs["choose"], *test)),
+        ("no run is there", (tmp_path, *test)),
+    ):
+        with pytest.raises((CtsanError, click.UsageError), match=re.escape(message)):
+            ctsan_here("evaluate", *arguments)

@@ -1,0 +1,253 @@
+"""Models that answer as one: every answer is the mean that can be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ctsan.config import load_settings
+from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem
+from ctsan.errors import UsageError
+from ctsan.tasks.blank import AskedBlank, encode_blanks, fill
+from ctsan.tasks.building import TaskName, build_model, build_task
+from ctsan.tasks.description import describe
+from ctsan.tasks.member import Member, joined
+from ctsan.tasks.scoring import as_one, score_all, score_each
+from ctsan.text.vocabulary import BLANK, BOS, EOS, Vocabulary
+from ctsan.text.words import Words
+from ctsan.video.store import FeatureStore
+
+SETTINGS = (
+    "model.embedding_dim=8",
+    "detector.attention_dim=4",
+    "detector.num_concepts=3",
+    "retrieval.sketch_dim=32",
+    "retrieval.joint_dim=8",
+)
+
+
+def make_member(
+    task: TaskName,
+    words: Words,
+    store: FeatureStore,
+    *,
+    seed: int,
+    hidden: int = 12,
+    layers: int = 2,
+    max_frames: int = 10,
+) -> Member[Any]:
+    sizes = (f"model.hidden_dim={hidden}", f"model.num_layers={layers}")
+    settings = load_settings("laptop", (*SETTINGS, *sizes))
+    model = build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed)
+    return Member(model.eval(), words, max_frames, 6)
+
+
+def other_words(words: Words) -> Words:
+    """The same words in another order, without `bird`, and with `fish`."""
+    known = words.vocabulary.words
+    kept = [word for word in reversed(known[5:]) if word != "bird"]
+    vocabulary = Vocabulary((*known[:5], *kept, "fish"), (*[0] * 5, *[9] * (len(kept) + 1)))
+    concepts = replace(
+        words.concepts, candidates=tuple(c for c in words.concepts.candidates if c.word != "bird")
+    )
+    rows = words.embedding[: len(vocabulary)]
+    return Words(vocabulary, concepts, rows)
+
+
+def make_task(
+    kind: ItemTask, items: Sequence[Any], member: Member[Any], clips: Sequence[Clip], store: FeatureStore
+) -> Any:
+    settings = load_settings("laptop", SETTINGS)
+    corpus = Corpus("animals", Path(), "own", tuple(clips), {(kind, "train"): tuple(items)})
+    return build_task(kind, settings, member.words, store, corpus, model=member.model, split="train")
+
+
+def maps_of(store: FeatureStore, clips: Sequence[Clip]) -> list[Any]:
+    return [store[clip.id].maps for clip in clips]
+
+
+def test_the_probability_of_a_word_is_the_mean_over_models_with_different_words(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    members = [
+        make_member("fill", words, store, seed=0),
+        make_member("fill", other_words(words), store, seed=1, hidden=16, max_frames=2),
+    ]
+    encodings = [member.encode(maps_of(store, clips[:1])) for member in members]
+    sentence = "a ____ runs <blank>"
+    found = fill(
+        members,
+        [AskedBlank(sentence, n) for n in (0, 1)],
+        [each.of(torch.tensor([0, 0])) for each in encodings],
+    )
+    assert set(found.words) == {*words.vocabulary.words, "fish"}
+    np.testing.assert_allclose(found.probabilities.sum(dim=1), 1, atol=1e-6)
+    for number, place in enumerate((1, 3)):
+        expected = dict.fromkeys(found.words, 0.0)
+        for member, encoding in zip(members, encodings, strict=True):
+            vocabulary = member.words.vocabulary
+            numbers, places = encode_blanks(sentence, vocabulary)
+            assert places == [1, 3]
+            assert numbers.count(BLANK) == 2  # the other one stays blank
+            with torch.inference_mode():
+                scores = member.model(
+                    torch.tensor([numbers]),
+                    torch.ones(1, 4, dtype=torch.bool),
+                    torch.tensor([place]),
+                    encoding,
+                ).scores[0]
+            for word, probability in zip(
+                vocabulary.words[5:], scores[5:].softmax(dim=0).tolist(), strict=True
+            ):
+                expected[word] += probability / 2
+        for word, probability in zip(found.words, found.probabilities[number].tolist(), strict=True):
+            assert probability == pytest.approx(expected[word], abs=1e-6), word
+
+
+@pytest.mark.parametrize("tasks", [("choose", "choose"), ("rank", "rank"), ("rank", "choose")])
+def test_scores_are_means_on_one_scale(
+    words: Words, clips: list[Clip], store: FeatureStore, tasks: tuple[TaskName, TaskName]
+) -> None:
+    members = [
+        make_member(task, known, store, seed=seed)
+        for seed, (task, known) in enumerate(zip(tasks, (words, other_words(words)), strict=True))
+    ]
+    sentences = ["a dog runs", "cat sleeps", "a bird", "bird eats a horse"]
+    encodings = [member.encode(maps_of(store, clips)) for member in members]
+    own = [score_all(member, sentences, each) for member, each in zip(members, encodings, strict=True)]
+    together = as_one(members, own)
+    assert together.shape == (4, 12)
+    torch.testing.assert_close(together, (own[0] + own[1]) / 2)  # as long as no scale is known
+    members[1].model.know_scale(own[1])
+    standard = (own[1] - own[1].mean()) / own[1].std(correction=0)
+    torch.testing.assert_close(as_one(members, own), (own[0] + standard) / 2)
+    # pair by pair
+    rows = torch.arange(12).repeat(4)
+    each = score_each(members[0], [s for s in sentences for _ in clips], encodings[0].of(rows)).scores
+    torch.testing.assert_close(each.view(4, 12), own[0], atol=1e-5, rtol=1e-4)
+
+
+def test_a_description_says_the_words_that_are_likeliest_on_average(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    members = [
+        make_member("describe", words, store, seed=0),
+        make_member("describe", words, store, seed=5, hidden=16, layers=1),
+    ]
+    encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
+    options = {"beam": 4, "n_best": 2, "max_words": 5, "length_penalty": 1.0}
+    found = describe(members, encodings, **options)
+    assert [len(sentences) for sentences in found] == [2, 2, 2]
+    for row, sentences in enumerate(found):
+        for sentence in sentences:
+            said = torch.tensor([[BOS, *sentence.words]])
+            following = [*sentence.words, EOS][: said.shape[1]] if len(sentence.words) < 5 else sentence.words
+            with torch.inference_mode():
+                probabilities = [
+                    member.model(said, each.of(torch.tensor([row]))).scores[0].softmax(dim=-1)
+                    for member, each in zip(members, encodings, strict=True)
+                ]
+            mean = (probabilities[0] + probabilities[1]) / 2
+            logs = [float(mean[step, word].log()) for step, word in enumerate(following)]
+            assert sentence.score == pytest.approx(sum(logs) / len(logs), abs=1e-4)
+    alone, twice = (describe([members[0]] * n, [encodings[0]] * n, **options) for n in (1, 2))
+    assert [[s.words for s in each] for each in alone] == [[s.words for s in each] for each in twice]
+    strange = make_member("describe", other_words(words), store, seed=0)
+    with pytest.raises(UsageError, match="The runs know different words"):
+        describe([members[0], strange], encodings, **options)
+
+
+def test_measuring_reports_with_the_scale_of_validation_and_changes_nothing(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    member = make_member("rank", words, store, seed=0)
+    task = make_task("rank", [QueryItem(clip.captions[0], clip.id) for clip in clips], member, clips, store)
+    metrics = task.evaluate()
+    encoding = member.encode(maps_of(store, clips))
+    scores = member.model.standardise(score_all(member, [clip.captions[0] for clip in clips], encoding))
+    assert scores.mean().item() == pytest.approx(0, abs=1e-3)
+    assert scores.std(correction=0).item() == pytest.approx(1, abs=1e-3)
+    before = {name: tensor.clone() for name, tensor in member.model.state_dict().items()}
+    other = make_member("choose", words, store, seed=3)
+    measured = task.measure([member])
+    assert measured.metrics == pytest.approx({name: metrics[name] for name in measured.metrics})
+    assert set(metrics) - set(measured.metrics) == {"precision on train"}
+    task.measure([member, other])
+    for name, tensor in member.model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_choices_set_the_scale_too_and_are_measured_together(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    members = [make_member("choose", words, store, seed=seed) for seed in (0, 1)]
+    items = [
+        ChoiceItem(clip.id, (clip.captions[0], other.captions[1], "a horse"), 0)
+        for clip, other in zip(clips, reversed(clips), strict=True)
+    ]
+    expected = []
+    for member in members:
+        task = make_task("choose", items, member, clips, store)
+        task.evaluate()
+        encoding = member.encode(maps_of(store, clips))
+        raw = torch.stack(
+            [
+                score_all(member, item.choices, encoding.of(torch.tensor([row])))[:, 0]
+                for row, item in enumerate(items)
+            ]
+        )
+        expected.append((raw - raw.mean()) / raw.std(correction=0))
+    mean = (expected[0] + expected[1]) / 2
+    measured = task.measure(members)
+    assert measured.metrics["accuracy"] == pytest.approx((mean.argmax(dim=1) == 0).double().mean().item())
+    for row, item in enumerate(items):
+        [answer] = measured.answers[item.clip]
+        assert answer["scores"] == pytest.approx(mean[row].tolist(), abs=1e-3)
+        assert (answer["choice"], answer["right"]) == (int(mean[row].argmax()), 0)
+
+
+def test_only_clips_that_queries_are_for_are_ranked(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    member = make_member("rank", words, store, seed=0)
+    asked = clips[::3]
+    task = make_task("rank", [QueryItem(clip.captions[0], clip.id) for clip in asked], member, clips, store)
+    scores = score_all(
+        member,
+        [clip.captions[0] for clip in asked],
+        joined([member.encode(maps_of(store, [clip])) for clip in asked]),
+    )
+    ranks = 1 + (scores > scores.diagonal()[:, None]).sum(dim=1)
+    measured = task.measure([member])
+    assert [measured.answers[clip.id][0]["rank"] for clip in asked] == ranks.tolist()
+    assert {answer["first"] for [answer] in measured.answers.values()} <= {clip.id for clip in asked}
+    assert measured.metrics["mean rank"] == pytest.approx(ranks.double().mean().item())
+
+
+def test_clips_without_captions_can_be_asked_about(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    member = make_member("fill", words, store, seed=0)
+    bare = [replace(clip, captions=()) if number % 2 else clip for number, clip in enumerate(clips)]
+    items = [
+        BlankItem(clip.id, f"a _____ {clip.id.split()[1]}", f"{clip.id.split()[0].title()}.") for clip in bare
+    ]
+    task = make_task("fill", items, member, bare, store)
+    measured = task.measure([member])
+    assert list(measured.answers) == [clip.id for clip in clips]
+    said = [answer["answer"] for [answer] in measured.answers.values()]
+    right = [word == clip.id.split()[0] for word, clip in zip(said, clips, strict=True)]
+    assert measured.metrics["accuracy"] == pytest.approx(sum(right) / 12)
+    encoding = member.encode(maps_of(store, clips[::2]))
+    found = [
+        words.concepts.words[number] in clip.id.split()
+        for clip, numbers in zip(clips[::2], encoding.concept_words.tolist(), strict=True)
+        for number in numbers
+    ]
+    assert measured.metrics["precision"] == pytest.approx(sum(found) / len(found))
