@@ -140,10 +140,10 @@ _SECTIONS: dict[str, type] = get_type_hints(Settings)
 
 PROFILES: Mapping[str, Settings] = {
     "paper": Settings(),
-    # Chosen by validation on a few hundred clips with 20 captions each: docs/results/log.md.
+    # Chosen by validation on a few hundred clips with 20 captions each.
     "laptop": Settings(
         model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=10, dropout=0.3, say_from_words=True),
-        detector=DetectorSettings(attention_dim=32, dropout=0.5, trace_dropout=0.6, pace=0.3),
+        detector=DetectorSettings(attention_dim=32, dropout=0.5, trace_dropout=0.7, pace=0.1),
         retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256),
         loss=LossSettings(
             attention_weight=0.0,
@@ -156,7 +156,7 @@ PROFILES: Mapping[str, Settings] = {
         training=TrainingSettings(
             batch_size=8,
             captions_per_clip=5,
-            steps=1200,
+            steps=1000,
             patience=6,
             mirror=False,
             report_every=10,

@@ -27,7 +27,7 @@ from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
 NEVER_SAID = (PAD, UNK, BLANK)
 _CLIPS_AT_ONCE = 32
 _UNLIKELY = -1e4  # a score that no word comes near
-_DRAWN = 8  # sentences for a clip, each weighed against the others
+_DRAWN = 5  # sentences for a clip, each weighed against the others
 
 
 class DescriptionTask:
