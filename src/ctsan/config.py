@@ -35,6 +35,14 @@ Weight = Annotated[float, _Kind(float, "a number of at least 0", lambda value: v
 Positive = Annotated[float, _Kind(float, "a number above 0", lambda value: value > 0)]
 Share = Annotated[float, _Kind(float, "a number from 0 to below 1", lambda value: 0 <= value < 1)]
 Schedule = Annotated[Literal["constant", "cosine", "halve"], _one_of("constant", "cosine", "halve")]
+DetectorKind = Annotated[
+    Literal["traces", "average", "decoupled", "nearest", "random"],
+    _one_of("traces", "average", "decoupled", "nearest", "random"),
+]
+DecoderKind = Annotated[
+    Literal["semantic", "s2vt", "temporal"],
+    _one_of("semantic", "s2vt", "temporal"),
+]
 Precision = Annotated[Literal["auto", "float32", "bfloat16"], _one_of("auto", "float32", "bfloat16")]
 
 
@@ -46,12 +54,16 @@ class ModelSettings:
     dropout: Share = 0.2
     region_kernel: Odd = 3  # of the convolution that reduces maps to regions
     say_from_words: Switch = False  # W_y begins as the words' vectors: a concept word raises its own score
+    decoder: DecoderKind = "semantic"  # the paper's; others describe only
+    both_ways: Switch = True  # False reads a sentence up to its blank only: the paper's Simple-LSTM
+    sees_clip: Switch = True  # False leaves out the video encoder
     max_frames: Count = 40  # clips with more stored frames are thinned evenly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorSettings:
     enabled: Switch = True  # without it neither attention has anything to attend to: the paper's Base-SAN
+    kind: DetectorKind = "traces"  # where concept words come from; the others are what the paper compares
     num_concepts: Count = 10  # K
     num_candidates: Count = 2000  # V; fewer if the words hold fewer
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
@@ -84,6 +96,7 @@ class LossSettings:
 class RetrievalSettings:
     sketch_dim: Count = 8000  # of compact bilinear pooling
     joint_dim: Count = 1500  # columns of W_p
+    captions_per_clip: Count = 1  # learnt at once: each is scored with every clip of the batch
     dropout: Share = 0.5  # before the maxout
 
 
@@ -144,7 +157,7 @@ PROFILES: Mapping[str, Settings] = {
     "laptop": Settings(
         model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=10, dropout=0.3, say_from_words=True),
         detector=DetectorSettings(attention_dim=32, dropout=0.5, trace_dropout=0.7, pace=0.1),
-        retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256),
+        retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256, captions_per_clip=2),
         loss=LossSettings(
             attention_weight=0.0,
             concept_weight=100.0,

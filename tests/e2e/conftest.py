@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from commands import ctsan, ctsan_here
 from e2e.small_run import SMALL
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """METEOR takes ten seconds to start: only the test that asks for Java has it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", str(tmp_path_factory.mktemp("no_java")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,11 @@ from ctsan.data.corpus import BlankItem, ChoiceItem, Item, QueryItem
 from ctsan.data.items import write_items
 from ctsan.data.reading import read_corpus
 from ctsan.errors import CtsanError
+from ctsan.evaluation.java import find_java
 from ctsan.predictor import Predictor
 
 Runs = dict[str, Path]
+JAVA = find_java()
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def test_blanks_are_answered_as_by_the_predictor(shapes: Path, runs: Runs, items
     both = (runs["fill"], runs["fill2"])
     result = ctsan("evaluate", *both, *options(shapes), "--items", items["fill"], "--json")
     found = json.loads(result.stdout)
-    assert list(found) == ["task", "split", "runs", "metrics", "answers"]
+    assert list(found) == ["task", "split", "runs", "metrics", "intervals", "answers"]
     assert (found["task"], found["split"], found["runs"]) == ("fill", "train", [str(run) for run in both])
     rows = [json.loads(line) for line in items["fill"].read_text(encoding="utf-8").splitlines()]
     predictor = Predictor.load(*both)
@@ -113,8 +115,11 @@ def test_items_are_built_where_there_are_none(
     found = evaluated(capsys, runs["rank"], *options(shapes, "test"))
     assert len(found["answers"]) == 2
     ctsan_here("evaluate", runs["rank"], *options(shapes, "test"))
-    rows = dict(re.split(r"  +", line) for line in capsys.readouterr().out.strip().splitlines())
-    assert rows == {name: f"{value:.3f}" for name, value in found["metrics"].items()}
+    rows = [re.split(r"  +", line) for line in capsys.readouterr().out.strip().splitlines()[2:]]
+    assert rows == [
+        [name, f"{value:.3f}", "{:.3f} to {:.3f}".format(*found["intervals"][name])]
+        for name, value in found["metrics"].items()
+    ]
 
 
 def test_descriptions_of_several_runs_are_measured(
@@ -125,6 +130,33 @@ def test_descriptions_of_several_runs_are_measured(
     )
     assert twice["answers"] == one["answers"]
     assert twice["metrics"] == pytest.approx(one["metrics"])
+    for name, (low, high) in one["intervals"].items():
+        assert low - 1e-9 <= one["metrics"][name] <= high + 1e-9
+    assert {"recall", "mean average precision", "most said in training"} <= one["metrics"].keys()
+
+
+@pytest.mark.skipif(JAVA is None, reason="METEOR and the PTB tokeniser need Java")
+def test_captions_are_measured_as_in_publications(
+    shapes: Path, runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert JAVA is not None
+    monkeypatch.setenv("JAVA_HOME", str(JAVA.parent.parent))
+    found = evaluated(capsys, runs["describe"], *options(shapes))
+    assert (found["tokeniser"], found["notes"]) == ("ptb", [])
+    official = ["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L"]
+    assert list(found["metrics"])[: len(official)] == list(found["intervals"])[: len(official)] == official
+
+
+def test_without_java_the_difference_is_said(
+    shapes: Path, runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ctsan_here("evaluate", runs["describe"], *options(shapes, "test"), "--json")
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert "METEOR" not in found["metrics"]
+    assert found["tokeniser"] == "python"
+    assert found["notes"][0] == printed.err.strip().splitlines()[0]
+    assert "Java was not found" in printed.err
 
 
 def test_a_corpus_of_the_measured_split_alone_is_enough(

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from ctsan.evaluation.captions import caption_scores, cider_of_each
-from ctsan.evaluation.concepts import precision_at_k
+from ctsan.evaluation.diversity import diversity
 
 
 def test_a_perfect_caption_beats_a_poor_one_and_case_does_not_count() -> None:
@@ -24,13 +23,6 @@ def test_each_clip_has_its_own_cider() -> None:
     assert sum(each.values()) / 3 == pytest.approx(caption_scores(truth, said)["CIDEr"])
 
 
-def test_precision_counts_the_surest_words_only() -> None:
-    scores = torch.tensor([[3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0]])
-    reference = torch.tensor([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]])
-    assert precision_at_k(scores, reference, 2) == pytest.approx((1 + 0) / 4)
-    assert precision_at_k(scores, reference, 3) == pytest.approx((2 + 1) / 6)
-
-
 def test_a_sentence_is_right_if_people_said_all_its_pairs_of_words_of_that_clip() -> None:
     references = {name: ["a man drives a car", "a car is red"] for name in "abcde"}
     captions = {
@@ -43,3 +35,29 @@ def test_a_sentence_is_right_if_people_said_all_its_pairs_of_words_of_that_clip(
     found = caption_scores(references, captions)
     assert found["different"] == 4 / 5
     assert found["different and right"] == 2 / 5
+
+
+def test_the_same_sentence_for_every_clip_shows() -> None:
+    references = {name: ["a man drives"] for name in "abcd"}
+    training = ["A dog runs.", "a man drives", "a man drives", "a dog runs"]  # the first of two as common
+    found = diversity(
+        references, {"a": "a dog runs", "b": "a dog runs", "c": "a dog sits", "d": ""}, training
+    )
+    assert found == {
+        "different": 3 / 4,
+        "different and right": 0,
+        "different bigrams": 3 / 6,  # a dog, dog runs, dog sits
+        "most said": 2 / 4,
+        "most said in training": 2 / 4,
+    }
+    same = diversity(references, dict.fromkeys("abcd", "a man drives"))
+    assert same == {
+        "different": 1 / 4,
+        "different and right": 1 / 4,
+        "different bigrams": 2 / 8,
+        "most said": 1,
+    }
+
+
+def test_references_without_words_are_worth_nothing() -> None:
+    assert caption_scores({"a": ["!!!"]}, {"a": "a man"})["CIDEr"] == 0

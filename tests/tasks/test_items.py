@@ -108,7 +108,7 @@ def test_blanks_and_unknown_words_keep_their_places(words: Words) -> None:
 def test_a_clip_drawn_twice_is_encoded_once_and_is_not_its_own_negative(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    task = make("rank", words, clips, store, "training.captions_per_clip=1")
+    task = make("rank", words, clips, store, "retrieval.captions_per_clip=1")
     batch = task.batch([0, 1, 2], mirrored=[False] * 3)  # two captions of the first clip, one of the second
     assert len(batch.maps) == 2
     assert batch.clip_of_caption.tolist() == [0, 0, 1]

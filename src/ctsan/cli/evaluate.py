@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option("--corpus", type=PATH, required=True, help="Clips, captioned or with --items.")
 @click.option(
+    "--task",
+    "asked",
+    type=click.Choice(["describe", "fill", "choose", "rank"]),
+    help="Of packed runs, measure those that do this [default: what all runs do].",
+)
+@click.option(
     "--split", type=click.Choice(["train", "val", "test"]), default="test", show_default=True, help="Of it."
 )
 @click.option("--items", type=PATH, help="File of test items to answer instead of the corpus' own.")
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
 def command(
     runs: tuple[Path, ...],
     corpus: Path,
+    asked: TaskName | None,
     split: Split,
     items: Path | None,
     features: Path | None,
@@ -45,23 +52,32 @@ def command(
     """Measure what RUNS answer, several of one task as one, and their concept words.
 
     Blanks, choices and queries are those of --items or of the corpus, or built from its captions, the same
-    for every run. Runs of 'choose' may stand beside runs of 'rank'.
+    for every run. Runs of 'choose' may stand beside runs of 'rank'. Captions are measured as in
+    publications, which needs Java. Intervals say how far the choice of clips may have moved a figure.
 
     \b
     Examples:
       ctsan evaluate runs/mine --corpus my-clips/ --split test
       ctsan evaluate runs/fill1 runs/fill2 runs/fill3 --corpus my-clips/ --json
       ctsan evaluate runs/rank runs/choose --corpus my-clips/ --items queries.jsonl
+      ctsan evaluate default --task describe --corpus my-clips/
     """
     from dataclasses import replace
 
     from ctsan.data.reading import read_corpus
     from ctsan.errors import UsageError
+    from ctsan.evaluation.java import find_java
+    from ctsan.evaluation.official import NO_JAVA
     from ctsan.tasks.building import build_task
-    from ctsan.trained_run import common_task, load_runs
+    from ctsan.tasks.report import report
+    from ctsan.trained_run import answering, common_task, load_runs
 
     opened = load_runs(runs)
-    task_name = common_task(opened)
+    task_name = asked or common_task(opened)
+    opened = answering(opened, task_name)
+    java = find_java() if task_name == "describe" else None
+    if task_name == "describe" and java is None:
+        warn(NO_JAVA)
     whole = read_corpus(corpus)
     own = {place: some for place, some in whole.items.items() if place == (task_name, split)}
     clips = replace(whole, clips=whole.split(split), items=own)  # nothing is learnt here
@@ -75,24 +91,37 @@ def command(
     settings = replace(first.settings, decoding=replace(first.settings.decoding, beam=beam))
     member = first.member
     task = build_task(task_name, settings, member.words, store, clips, model=member.model, split=split)
-    measured = task.measure([run.member for run in opened])
+    members = [run.member for run in opened]
+    measured = task.measure(members)
     if not measured.answers:
         raise UsageError(
             f"{corpus}: there is nothing to ask of the split '{split}', for its captions give no items. "
             "Choose another split, or write a file of them: --items FILE"
         )
+    training = [caption for clip in whole.split("train") for caption in clip.captions]
+    found = report(task_name, measured, members, clips.clips, store, java=java, training=training)
+    intervals = found.intervals
     if as_json:
         print_json(
             {
                 "task": task_name,
                 "split": split,
                 "runs": [str(run.folder) for run in opened],
-                "metrics": measured.metrics,
+                "metrics": found.metrics,
+                "intervals": intervals,
+                **({"tokeniser": found.tokeniser, "notes": found.notes} if found.tokeniser else {}),
                 "answers": measured.answers,
             }
         )
-    else:
-        print_table([(name, f"{value:.3f}") for name, value in measured.metrics.items()])
+        return
+    rows = [
+        (name, f"{value:.3f}", "{:.3f} to {:.3f}".format(*intervals[name]) if name in intervals else "")
+        for name, value in found.metrics.items()
+    ]
+    print_table(rows, headers=("metric", "value", "95 % interval"))
+    for note in found.notes:
+        if note != NO_JAVA:  # which was said at the start
+            warn(note)
 
 
 def _with_items(clips: Corpus, whole: Corpus, file: Path, task: TaskName, split: Split) -> Corpus:

@@ -1,44 +1,32 @@
-"""How good generated sentences are: metrics of pycocoevalcap, and how many are different and right."""
+"""How good generated sentences are, quickly and without Java: what training chooses its checkpoints by."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
+from ctsan.evaluation.diversity import diversity
 from ctsan.text.tokens import tokenize
 
-Sentences = dict[str, list[str]]  # by clip
+Sentences = dict[str, list[str]]  # by clip, tokens with spaces between, as pycocoevalcap takes them
 
 
 def caption_scores(references: Mapping[str, Sequence[str]], captions: Mapping[str, str]) -> dict[str, float]:
     """CIDEr, BLEU-4 and ROUGE-L of one caption a clip, over our own tokens, and how different they are.
 
-    `different` is the share of clips that would be left if every sentence were said once; for `different and
-    right` only those sentences count of which every pair of neighbouring words is in the clip's references.
-
-    Figures for publication also need the PTB tokeniser, which runs on Java; these choose checkpoints.
+    Figures for publication need the tokeniser that others use: see `official`.
     """
     from pycocoevalcap.bleu.bleu import Bleu
-    from pycocoevalcap.cider.cider import Cider
     from pycocoevalcap.rouge.rouge import Rouge
 
     truth, said = _tokenized(references, captions)
-    right = {
-        sentence
-        for clip, [sentence] in said.items()
-        if _pairs(sentence) and _pairs(sentence) <= set().union(*map(_pairs, truth[clip]))
-    }
+    different = diversity(references, captions)
     return {
-        "CIDEr": float(Cider().compute_score(truth, said)[0]),
+        "CIDEr": sum(ciders := cider_scores(truth, said)) / max(len(ciders), 1),
         "BLEU-4": float(Bleu(4).compute_score(truth, said, verbose=0)[0][3]),
         "ROUGE-L": float(Rouge().compute_score(truth, said)[0]),
-        "different": len({sentence for [sentence] in said.values()}) / max(len(said), 1),
-        "different and right": len(right) / max(len(said), 1),
+        "different": different["different"],
+        "different and right": different["different and right"],
     }
-
-
-def _pairs(sentence: str) -> set[tuple[str, str]]:
-    return set(pairwise(sentence.split()))
 
 
 def cider_of_each(references: Mapping[str, Sequence[str]], captions: Mapping[str, str]) -> dict[str, float]:
@@ -46,16 +34,23 @@ def cider_of_each(references: Mapping[str, Sequence[str]], captions: Mapping[str
 
     How much a word counts depends on the other clips' references: the rarer there, the more.
     """
+    truth, said = _tokenized(references, captions)
+    return dict(zip(truth, cider_scores(truth, said), strict=True))
+
+
+def cider_scores(truth: Sentences, said: Sentences) -> list[float]:
+    """The CIDEr of each clip, over tokens."""
     from pycocoevalcap.cider.cider import Cider
 
-    truth, said = _tokenized(references, captions)
-    return dict(zip(truth, map(float, Cider().compute_score(truth, said)[1]), strict=True))
+    if not any(sentence.split() for sentences in truth.values() for sentence in sentences):
+        return [0.0] * len(truth)  # of which pycocoevalcap knows nothing
+    return [float(score) for score in Cider().compute_score(truth, said)[1]]
 
 
 def _tokenized(
     references: Mapping[str, Sequence[str]], captions: Mapping[str, str]
 ) -> tuple[Sentences, Sentences]:
-    """References and captions as pycocoevalcap takes them, clips in one order."""
+    """References and captions, clips in one order."""
     said = {clip: [" ".join(tokenize(caption))] for clip, caption in captions.items()}
     truth = {clip: [" ".join(tokenize(caption)) for caption in references[clip]] for clip in captions}
     return truth, said

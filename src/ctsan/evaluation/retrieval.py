@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
+
+from ctsan.evaluation.tally import Numbers, Tally, ratio
 
 
 def ranks(scores: Tensor, right: Tensor) -> Tensor:
@@ -26,3 +31,26 @@ def retrieval_scores(ranks: Tensor) -> dict[str, float]:
         "mean rank": float(ranks.mean()),
         "MRR": float((1 / ranks).mean()),
     }
+
+
+def rank_tallies(ranks: Sequence[Sequence[int]]) -> dict[str, Tally]:
+    """What `retrieval_scores` gives, of the ranks for each clip's queries."""
+    queries = [len(own) for own in ranks]
+    highest = max(max(own, default=1) for own in ranks)
+    counts = np.array([np.bincount(own, minlength=highest + 1) for own in ranks], dtype=np.float64)
+    tallies = {
+        f"R@{k}": ratio([sum(rank <= k for rank in own) for own in ranks], queries) for k in (1, 5, 10)
+    }
+    return tallies | {
+        "median rank": Tally(counts, _median_of_counts),
+        "mean rank": ratio([sum(own) for own in ranks], queries),
+        "MRR": ratio([sum(1 / rank for rank in own) for own in ranks], queries),
+    }
+
+
+def _median_of_counts(counts: Numbers) -> Numbers:
+    """Of how often each rank from 0 occurs, (..., ranks)."""
+    up_to = counts.cumsum(axis=-1)
+    half = up_to[..., -1:] / 2
+    medians: Numbers = ((up_to < half).sum(axis=-1) + (up_to <= half).sum(axis=-1)) / 2
+    return medians

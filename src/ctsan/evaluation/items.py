@@ -1,0 +1,29 @@
+"""Metrics of answers to items, clip by clip, from the answers as `ctsan evaluate` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ctsan.evaluation.retrieval import rank_tallies
+from ctsan.evaluation.tally import Tally, ratio
+from ctsan.text.tokens import tokenize
+
+Answers = Mapping[str, Sequence[Mapping[str, Any]]]  # by clip, one for each of its items
+
+
+def blank_tallies(answers: Answers) -> dict[str, Tally]:
+    """Accuracy of words in blanks."""
+    right = [sum(tokenize(one["right"]) == [one["answer"]] for one in own) for own in answers.values()]
+    return {"accuracy": ratio(right, [len(own) for own in answers.values()])}
+
+
+def choice_tallies(answers: Answers) -> dict[str, Tally]:
+    """Accuracy of choices."""
+    right = [sum(one["choice"] == one["right"] for one in own) for own in answers.values()]
+    return {"accuracy": ratio(right, [len(own) for own in answers.values()])}
+
+
+def query_tallies(answers: Answers) -> dict[str, Tally]:
+    """Recalls and ranks of the clips that were asked for."""
+    return rank_tallies([[one["rank"] for one in own] for own in answers.values()])

@@ -1,0 +1,42 @@
+"""What the feature maps of a corpus' training clips have in common, and what tells the clips apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ctsan.data.batches import thin
+from ctsan.data.corpus import Clip
+from ctsan.video.store import FeatureStore
+
+_ENOUGH_CLIPS, _ENOUGH_FRAMES = 1000, 10
+
+
+class ChannelStatistics(NamedTuple):
+    means: Tensor  # (C,)
+    scales: Tensor  # (C,)
+    directions: Tensor  # (n, C), orthonormal: along which clips differ, where they differ most first
+
+
+def channel_statistics(clips: Sequence[Clip], store: FeatureStore) -> ChannelStatistics:
+    """Of all cells of some frames of clips; directions are those of the clips' means, standardised."""
+    total = squares = torch.zeros(store.channels, dtype=torch.double)
+    count, clip_means = 0, []
+    for clip in clips[:: max(1, len(clips) // _ENOUGH_CLIPS)]:
+        values = torch.from_numpy(thin(store[clip.id].maps, _ENOUGH_FRAMES)).flatten(0, 2).double()
+        total, squares = total + values.sum(dim=0), squares + values.square().sum(dim=0)
+        count += len(values)
+        clip_means.append(values.mean(dim=0))
+    means = total / count
+    scales = (squares / count - means.square()).clamp(min=0).sqrt() + 1e-3
+    differences = torch.stack(clip_means)
+    differences = (differences - differences.mean(dim=0)) / scales
+    _, sizes, directions = torch.linalg.svd(differences, full_matrices=False)
+    directions = directions[sizes > sizes[0] * 1e-6]
+    # A direction may as well be its opposite: which, must not depend on the library that computes it.
+    largest = directions.abs().argmax(dim=1, keepdim=True)
+    directions = directions * directions.gather(1, largest).sign()
+    return ChannelStatistics(means.float(), scales.float(), directions.float())

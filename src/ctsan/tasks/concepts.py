@@ -1,0 +1,41 @@
+"""How good the concept words of trained models are, whatever they were trained for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ctsan.data.batches import references
+from ctsan.data.corpus import Clip
+from ctsan.evaluation.concepts import concept_tallies
+from ctsan.evaluation.tally import Tally, mean_of
+from ctsan.tasks.member import Member
+from ctsan.video.store import FeatureStore
+
+_AT_ONCE = 32
+
+
+def measure_concepts(
+    members: Sequence[Member[Any]], clips: Sequence[Clip], store: FeatureStore
+) -> dict[str, Tally]:
+    """Metrics of the concept words of captioned clips, means over the members with a detector, if any."""
+    clips = [clip for clip in clips if clip.captions and clip.id in store]
+    able = [member for member in members if member.model.clip_encoder.detector is not None]
+    if not clips or not able:
+        return {}
+    measured = [_of_member(member, clips, store) for member in able]
+    return {name: mean_of([own[name] for own in measured]) for name in measured[0]}
+
+
+def _of_member(member: Member[Any], clips: Sequence[Clip], store: FeatureStore) -> dict[str, Tally]:
+    words, scores = [], []
+    for start in range(0, len(clips), _AT_ONCE):
+        encoding = member.encode([store[clip.id].maps for clip in clips[start : start + _AT_ONCE]])
+        assert encoding.detection is not None  # there is a detector
+        words.append(encoding.concept_words.cpu())
+        scores.append(encoding.detection.scores.cpu())
+    concepts = member.words.concepts
+    truth = references([concepts.reference(clip.captions) for clip in clips], len(concepts.words))
+    return concept_tallies(torch.cat(words), torch.cat(scores), truth)

@@ -1,0 +1,69 @@
+"""Everything that is measured of trained models: official metrics, concept words, and their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ctsan.data.corpus import Clip
+from ctsan.evaluation.bootstrap import Interval, interval
+from ctsan.evaluation.diversity import diversity
+from ctsan.evaluation.items import blank_tallies, choice_tallies, query_tallies
+from ctsan.evaluation.official import Tokeniser, judge_captions
+from ctsan.evaluation.tally import Tally
+from ctsan.tasks.building import TaskName
+from ctsan.tasks.concepts import measure_concepts
+from ctsan.tasks.member import Member
+from ctsan.tasks.task import Measured
+from ctsan.video.store import FeatureStore
+
+
+class Report(NamedTuple):
+    metrics: dict[str, float]
+    tallies: dict[str, Tally]  # of the metrics that add up over clips
+    tokeniser: Tokeniser | None  # of captions
+    notes: tuple[str, ...]  # what differs from the official figures
+
+    @property
+    def intervals(self) -> dict[str, Interval]:
+        return {name: interval(tally) for name, tally in self.tallies.items()}
+
+
+def report(
+    task: TaskName,
+    measured: Measured,
+    members: Sequence[Member[Any]],
+    clips: Sequence[Clip],
+    store: FeatureStore,
+    *,
+    java: Path | None,
+    training: Iterable[str] = (),
+) -> Report:
+    """What a task measured, with all that is not needed in training.
+
+    Args:
+        clips: those that were measured.
+        java: what `find_java` found; only captions need it.
+        training: captions of the training clips.
+    """
+    answers: dict[str, Any] = measured.answers
+    own: dict[str, float] = {}
+    tokeniser: Tokeniser | None = None
+    notes: tuple[str, ...] = ()
+    match task:
+        case "describe":
+            references = {clip.id: clip.captions for clip in clips if clip.id in answers}
+            tallies, tokeniser, notes = judge_captions(references, answers, java=java)
+            own = diversity(references, answers, training)
+        case "fill":
+            tallies = blank_tallies(answers)
+        case "choose":
+            tallies = choice_tallies(answers)
+        case "rank" | "embed":
+            tallies = query_tallies(answers)
+    concepts = measure_concepts(members, clips, store)
+    metrics = {name: tally.value for name, tally in tallies.items()} | own
+    metrics |= {name: tally.value for name, tally in concepts.items()}
+    metrics |= {name: value for name, value in measured.metrics.items() if name not in metrics}
+    return Report(metrics, tallies | concepts, tokeniser, notes)
