@@ -97,7 +97,8 @@ class RetrievalSettings:
     sketch_dim: Count = 8000  # of compact bilinear pooling
     joint_dim: Count = 1500  # columns of W_p
     captions_per_clip: Count = 1  # learnt at once: each is scored with every clip of the batch
-    dropout: Share = 0.5  # before the maxout
+    dropout: Share = 0.5  # before the maxout; of the joint embedding, of the clips' features
+    temperature: Positive = 0.1  # of the joint embedding's softmax over the clips of a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +169,7 @@ PROFILES: Mapping[str, Settings] = {
         optimiser=OptimiserSettings(learning_rate=2e-3, schedule="cosine", warmup_steps=20, averaging=0.98),
         training=TrainingSettings(
             batch_size=8,
-            captions_per_clip=5,
+            captions_per_clip=20,
             steps=1000,
             patience=6,
             mirror=False,

@@ -28,6 +28,7 @@ class BlankModel(nn.Module):
     The two directions meet at the blank only, in W_o: each is a stack of layers of its own.
 
     Args:
+        both_ways: False reads up to the blank only, which is the paper's Simple-LSTM.
         say_from_words: see `start_from_words`; the paper begins with Xavier's weights.
     """
 
@@ -40,6 +41,7 @@ class BlankModel(nn.Module):
         output_attention: bool = True,
         num_layers: int = 2,
         dropout: float = 0.2,
+        both_ways: bool = True,
         say_from_words: bool = False,
     ) -> None:
         super().__init__()
@@ -50,11 +52,12 @@ class BlankModel(nn.Module):
         self.word_input = WordInput(
             embedding_dim=embedding_dim, hidden_dim=hidden_dim, attention=input_attention and has_concepts
         )
-        self.read_forwards, self.read_backwards = (
+        self.read_forwards, backwards = (
             LayerNormLSTM(input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout)
             for _ in range(2)
         )
-        self.join = nn.Linear(2 * hidden_dim, hidden_dim)  # W_o, b_o
+        self.read_backwards = backwards if both_ways else None
+        self.join = nn.Linear((1 + both_ways) * hidden_dim, hidden_dim)  # W_o, b_o
         self.output_attention = (
             OutputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim)
             if output_attention and has_concepts
@@ -79,10 +82,11 @@ class BlankModel(nn.Module):
         embedded = F.dropout(self.clip_encoder.embedding(words), self.dropout, self.training)
         x, input_weights = self.word_input(embedded, encoding.concepts)
         # Both start from s_N, cells included. Flipped padding comes first, and leaves that state as it is.
-        forwards = self.read_forwards(x, encoding.state, is_real)[0]  # (M, T, D)
-        backwards = self.read_backwards(x.flip(1), encoding.state, is_real.flip(1))[0].flip(1)
+        read = [self.read_forwards(x, encoding.state, is_real)[0]]  # (M, T, D)
+        if self.read_backwards is not None:
+            read.append(self.read_backwards(x.flip(1), encoding.state, is_real.flip(1))[0].flip(1))
         rows = torch.arange(len(words), device=words.device)
-        both = torch.cat([forwards[rows, blanks], backwards[rows, blanks]], dim=-1)  # (M, 2 D)
+        both = torch.cat([states[rows, blanks] for states in read], dim=-1)  # (M, 2 D)
         said = self.join(F.dropout(both, self.dropout, self.training)).tanh()[:, None]  # o_t, (M, 1, D)
         output_weights = None
         if self.output_attention is not None:

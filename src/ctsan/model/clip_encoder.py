@@ -7,9 +7,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ctsan.model.average_detector import AverageDetector
 from ctsan.model.concept_detector import ConceptDetector, Detection, RegionReducer
+from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.lstm import State
+from ctsan.model.nearest_words import NearestWords
+from ctsan.model.random_words import RandomWords
 from ctsan.model.video_encoder import VideoEncoder
+
+# Where concept words come from: all of the paper's systems differ in nothing else. Some learn, from the
+# regions that the language model learns too; the others see the maps as they are stored.
+LearntWords = ConceptDetector | AverageDetector
+GivenWords = DecoupledDetector | NearestWords | RandomWords
 
 
 class ClipEncoding(NamedTuple):
@@ -38,7 +47,8 @@ class ClipEncoder(nn.Module):
     Args:
         embedding: (words, E), where the word vectors start; a language model uses the same ones.
         candidate_words: (V,), the number of each concept candidate in the vocabulary.
-        detector: None for the paper's Base-SAN.
+        detector: the source of concept words; None for the paper's Base-SAN.
+        video_encoder: in place of the paper's.
         weighted: scale concept embeddings by their confidence, so that the language loss trains the detector;
             otherwise, as in the paper, they are looked up and it does not.
     """
@@ -55,19 +65,22 @@ class ClipEncoder(nn.Module):
         embedding: Tensor,
         candidate_words: Tensor,
         hidden_dim: int,
-        detector: ConceptDetector | None,
+        detector: LearntWords | GivenWords | None,
         num_concepts: int,
         weighted: bool = False,
         region_kernel: int = 3,
         num_layers: int = 2,
         dropout: float = 0.2,
+        video_encoder: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.num_concepts = num_concepts
         self.weighted = weighted
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
-        self.encode_video = VideoEncoder(hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout)
+        self.encode_video = video_encoder or VideoEncoder(
+            hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
+        )
         self.embedding = nn.Embedding(len(embedding), embedding.shape[1])
         with torch.no_grad():
             self.embedding.weight.copy_(embedding)
@@ -77,19 +90,27 @@ class ClipEncoder(nn.Module):
         self.register_buffer("word_noise", torch.zeros(()))  # see `unreliable`
 
     @torch.no_grad()
-    def start_from(self, means: Tensor, scales: Tensor, frequencies: Tensor) -> None:
+    def start_from(self, means: Tensor, scales: Tensor, directions: Tensor, frequencies: Tensor) -> None:
         """Begin with what is known before any training.
 
         Args:
             means, scales: (C,), of the channels in the training clips. What all clips have in common is far
                 larger than what tells them apart, and layer normalisation would see little else.
+            directions: (n, C), orthonormal, along which the training clips differ: the regions begin as the
+                places along these. Few clips could not teach which of many channels to look at.
             frequencies: (V,), the share of training clips in which each candidate is used: a detector that
                 sees nothing yet should say the common words.
         """
         self.channel_means.copy_(means)
         self.channel_scales.copy_(scales)
-        if self.detector is not None:
+        self.reduce.start_from(directions)
+        if isinstance(self.detector, LearntWords):
             self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())
+
+    def regions(self, maps: Tensor) -> Tensor:
+        """Maps (B, N, h, w, C) to regions (B, N, D, h, w)."""
+        regions: Tensor = self.reduce((maps - self.channel_means) / self.channel_scales)
+        return regions
 
     def forward(self, maps: Tensor, frame_is_real: Tensor, reference: Tensor | None = None) -> ClipEncoding:
         """Maps (B, N, h, w, C) to everything that is said of the clip later.
@@ -98,13 +119,14 @@ class ClipEncoder(nn.Module):
             reference: (B, V), the words of the clips' captions, if known: then, in training, the concept
                 words are made as unreliable as they are on new clips.
         """
-        regions = self.reduce((maps - self.channel_means) / self.channel_scales)
+        regions = self.regions(maps)
         state = self.encode_video(regions, frame_is_real)
         if self.detector is None:
             nothing = maps.new_zeros(len(maps), 0)
             concepts = maps.new_zeros(len(maps), 0, self.embedding.embedding_dim)
             return ClipEncoding(state, concepts, nothing.long(), nothing, None)
-        detection: Detection = self.detector(regions, frame_is_real)
+        seen = regions if isinstance(self.detector, LearntWords) else maps
+        detection: Detection = self.detector(seen, frame_is_real)
         ranking = detection
         if self.training and reference is not None:
             ranking = detection._replace(scores=unreliable(detection.scores, reference, self.word_noise))

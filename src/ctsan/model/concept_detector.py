@@ -45,6 +45,15 @@ class RegionReducer(nn.Module):
         self.conv = nn.Conv2d(channels, hidden_dim, kernel, padding=kernel // 2, bias=False)
         nn.init.xavier_uniform_(self.conv.weight)
 
+    @torch.no_grad()
+    def start_from(self, directions: Tensor) -> None:
+        """Begin with the places along directions (n, C) at each cell alone; what they leave stays random."""
+        weight = self.conv.weight  # (D, C, k, k)
+        size, centre = weight.flatten(1).norm(dim=1).mean(), weight.shape[-1] // 2
+        given = directions[: len(weight)]
+        weight[: len(given)] = 0
+        weight[: len(given), :, centre, centre] = given * size
+
     def forward(self, maps: Tensor) -> Tensor:
         """(B, N, h, w, C) to (B, N, D, h, w)."""
         flat = self.conv(maps.flatten(0, 1).movedim(-1, 1))  # (B N, D, h, w)

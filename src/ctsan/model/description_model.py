@@ -7,13 +7,16 @@ from torch import Tensor, nn
 from ctsan.model.caption_decoder import CaptionDecoder, Decoded
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
+from ctsan.model.s2vt import S2VTDecoder
 from ctsan.model.semantic_attention import start_from_words
+from ctsan.model.temporal_attention import TemporalAttentionDecoder
 
 
 class DescriptionModel(nn.Module):
     """Without detector and attentions it is the paper's Base-SAN.
 
     Args:
+        decoder: in place of the paper's; then what is said of attention and layers counts for nothing.
         say_from_words: see `start_from_words`; the paper begins with Xavier's weights.
     """
 
@@ -27,11 +30,12 @@ class DescriptionModel(nn.Module):
         num_layers: int = 2,
         dropout: float = 0.2,
         say_from_words: bool = False,
+        decoder: S2VTDecoder | TemporalAttentionDecoder | None = None,
     ) -> None:
         super().__init__()
         self.clip_encoder = clip_encoder
         has_concepts = clip_encoder.detector is not None
-        self.decode = CaptionDecoder(
+        self.decode = decoder or CaptionDecoder(
             num_words=clip_encoder.embedding.num_embeddings,
             embedding_dim=clip_encoder.embedding.embedding_dim,
             hidden_dim=hidden_dim,

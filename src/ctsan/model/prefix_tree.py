@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ctsan.model.lstm import LayerNormLSTM, LayerNormLSTMLayer, State
 
@@ -60,57 +60,39 @@ def read_tree(lstm: LayerNormLSTM, projected: Tensor, tree: PrefixTree, start: S
             is the same beside all clips.
         start: (layers, C, D).
     """
-    layers = [_Layer.of(layer) for layer in lstm.layers]
+    layers = [layer for layer in lstm.layers if isinstance(layer, LayerNormLSTMLayer)]
+    from_input = [layer.from_input.weight.mT.contiguous() for layer in layers]  # multiplied faster like this
+    from_hidden = [layer.from_hidden.weight.mT.contiguous() for layer in layers]
     hidden, cell = start.hidden[:, None], start.cell[:, None]  # (layers, 1, C, D): nothing read yet
     clips, dim = hidden.shape[2:]
     at_once = max(1, _NUMBERS_AT_ONCE // (clips * dim))
     last = hidden[-1].repeat(tree.num_sentences, 1, 1)
     for level in tree.levels:
-        shape = (len(layers), len(level.words), clips, dim)
+        shape = (len(hidden), len(level.words), clips, dim)
         hidden_after, cell_after = hidden.new_empty(shape), cell.new_empty(shape)
         for first in range(0, len(level.words), at_once):
             here = slice(first, first + at_once)
             parents, parent_of = torch.unique_consecutive(level.parents[here], return_inverse=True)
             x = projected.index_select(0, level.words[here])  # (n, C, 4 D)
             for number, layer in enumerate(layers):
-                gates = layer.recall(hidden[number].index_select(0, parents)).index_select(0, parent_of)
-                gates += layer.project(x) if number else x
+                gates = layer.norm_hidden(hidden[number].index_select(0, parents) @ from_hidden[number])
+                if len(parents) < len(parent_of):
+                    gates = gates.index_select(0, parent_of)
+                gates += layer.norm_input(x @ from_input[number]) if number else x
                 x, cell_here = hidden_after[number, here], cell_after[number, here]
                 torch.index_select(cell[number], 0, level.parents[here], out=cell_here)
-                layer.advance(gates, cell_here, out=x)
+                _advance(layer, gates, cell_here, out=x)
         hidden, cell = hidden_after, cell_after
         last[level.ended] = hidden[-1][level.ends]
     return last
 
 
-class _Layer(NamedTuple):
-    """A layer's steps in place, with weights that are turned over beforehand: they are multiplied faster."""
-
-    layer: LayerNormLSTMLayer
-    from_input: Tensor  # (D, 4 D)
-    from_hidden: Tensor  # (D, 4 D)
-
-    @classmethod
-    def of(cls, layer: nn.Module) -> _Layer:
-        assert isinstance(layer, LayerNormLSTMLayer)
-        return cls(layer, layer.from_input.weight.mT.contiguous(), layer.from_hidden.weight.mT.contiguous())
-
-    def project(self, x: Tensor) -> Tensor:
-        """The input's share of the gates."""
-        share: Tensor = self.layer.norm_input(x @ self.from_input)
-        return share
-
-    def recall(self, hidden: Tensor) -> Tensor:
-        """The hidden state's share of the gates."""
-        share: Tensor = self.layer.norm_hidden(hidden @ self.from_hidden)
-        return share
-
-    def advance(self, gates: Tensor, cell: Tensor, *, out: Tensor) -> None:
-        """From the sum of both shares: the cell goes one step on, and the hidden state to `out`."""
-        dim = self.layer.hidden_dim
-        forget, write, show = gates[..., : 3 * dim].sigmoid_().chunk(3, dim=-1)
-        cell.mul_(forget).addcmul_(write, _tanh(gates[..., 3 * dim :]))
-        torch.mul(show, _tanh(self.layer.norm_cell(cell)), out=out)
+def _advance(layer: LayerNormLSTMLayer, gates: Tensor, cell: Tensor, *, out: Tensor) -> None:
+    """The cell goes one step on in its place, and the hidden state to `out`; `gates` are both shares' sum."""
+    dim = layer.hidden_dim
+    forget, write, show = gates[..., : 3 * dim].sigmoid_().chunk(3, dim=-1)
+    cell.mul_(forget).addcmul_(write, _tanh(gates[..., 3 * dim :]))
+    torch.mul(show, _tanh(layer.norm_cell(cell)), out=out)
 
 
 def _tanh(x: Tensor) -> Tensor:

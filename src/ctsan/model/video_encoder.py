@@ -10,6 +10,19 @@ from ctsan.model.lstm import LayerNormLSTM, State
 MEMORY = 20  # frames: a clip's, so that its beginning counts at its end
 
 
+class NoVideo(nn.Module):
+    """Nothing is seen: what a language model knows from its words alone."""
+
+    def __init__(self, *, hidden_dim: int, num_layers: int = 2) -> None:
+        super().__init__()
+        self.hidden_dim, self.num_layers = hidden_dim, num_layers
+
+    def forward(self, regions: Tensor, frame_is_real: Tensor) -> State:
+        """The state before anything is read, whatever the clip."""
+        nothing = regions.new_zeros(self.num_layers, len(frame_is_real), self.hidden_dim)
+        return State(nothing, nothing)
+
+
 class VideoEncoder(nn.Module):
     def __init__(self, *, hidden_dim: int, num_layers: int = 2, dropout: float = 0.2) -> None:
         super().__init__()

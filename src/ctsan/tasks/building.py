@@ -14,21 +14,25 @@ from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, Que
 from ctsan.data.item_building import build_items
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
-from ctsan.model.clip_encoder import ClipEncoder
-from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
+from ctsan.model.dual_encoder import DualEncoder, MeanPooling
+from ctsan.model.nearest_words import NearestWords
 from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.blank import BlankTask
+from ctsan.tasks.channel_statistics import channel_statistics
 from ctsan.tasks.choice import ChoiceTask
+from ctsan.tasks.clip_encoders import build_clip_encoder, build_decoder, check_decoder
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.description import DescriptionTask
+from ctsan.tasks.detection import DetectorModel
+from ctsan.tasks.embedding import EmbeddingTask
 from ctsan.tasks.retrieval import RetrievalTask
 from ctsan.tasks.task import Task
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
-TaskName = Literal["describe", "fill", "choose", "rank"]
-Model = DescriptionModel | BlankModel | ChoiceModel | RetrievalModel
+TaskName = Literal["describe", "fill", "choose", "rank", "embed"]
+Model = DescriptionModel | BlankModel | ChoiceModel | RetrievalModel | DualEncoder
 ItemT = TypeVar("ItemT", BlankItem, ChoiceItem, QueryItem)
 
 PRIMARY_METRICS: Mapping[TaskName, str] = {
@@ -36,22 +40,29 @@ PRIMARY_METRICS: Mapping[TaskName, str] = {
     "fill": BlankTask.primary_metric,
     "choose": ChoiceTask.primary_metric,
     "rank": RetrievalTask.primary_metric,
+    "embed": EmbeddingTask.primary_metric,
 }
 
-_RECOMPUTE_ABOVE = 10_000  # hidden x attention dimensions: beyond, what traces share is made twice
-_ENOUGH_CLIPS, _ENOUGH_FRAMES = 1000, 10  # to know means and scales of the channels
 _ITEMS_PER_CLIP = 5  # where the corpus brings none, so many are built of each clip that is measured
+_SENTENCES_OF_CHOICE = 5  # to be read for one question
 _ITEM_SEED = 0  # all runs are measured on the same items
 
 
 def build_model(
     task: TaskName, settings: Settings, words: Words, *, grid: tuple[int, int], channels: int, seed: int
 ) -> Model:
-    """A fresh model; the same seed gives the same weights."""
+    """A fresh model; the same seed gives the same weights.
+
+    Raises:
+        UsageError: the settings ask for what no model of the task can be.
+    """
+    check_decoder(settings, task=task)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        if task == "embed":
+            return _dual_encoder(settings, words, channels=channels)
         shared: dict[str, Any] = {
-            "clip_encoder": _clip_encoder(settings, words, grid=grid, channels=channels),
+            "clip_encoder": build_clip_encoder(settings, words, grid=grid, channels=channels),
             "hidden_dim": settings.model.hidden_dim,
             "input_attention": settings.attention.input,
             "num_layers": settings.model.num_layers,
@@ -63,9 +74,11 @@ def build_model(
         }
         match task:
             case "describe":
-                return DescriptionModel(**shared, **saying)
+                return DescriptionModel(
+                    **shared, **saying, decoder=build_decoder(settings, shared["clip_encoder"])
+                )
             case "fill":
-                return BlankModel(**shared, **saying)
+                return BlankModel(**shared, **saying, both_ways=settings.model.both_ways)
             case "choose":
                 return ChoiceModel(**shared)
             case "rank":
@@ -75,6 +88,18 @@ def build_model(
                     joint_dim=settings.retrieval.joint_dim,
                     joint_dropout=settings.retrieval.dropout,
                 )
+
+
+def _dual_encoder(settings: Settings, words: Words, *, channels: int) -> DualEncoder:
+    return DualEncoder(
+        clip_encoder=MeanPooling(
+            channels=channels,
+            embedding=torch.from_numpy(words.embedding),
+            candidate_words=torch.tensor(words.vocabulary.encode(words.concepts.words)),
+        ),
+        joint_dim=settings.retrieval.joint_dim,
+        clip_dropout=settings.retrieval.dropout,
+    )
 
 
 def build_task(
@@ -103,6 +128,14 @@ def build_task(
         "max_words": settings.decoding.max_words,
     }
     match task:
+        case "embed":
+            return EmbeddingTask(
+                model=shared["model"],
+                clips=shared["clips"],
+                validation=_items(QueryItem, "rank", corpus, split, words),
+                temperature=settings.retrieval.temperature,
+                max_words=settings.decoding.max_words,
+            )
         case "describe":
             return DescriptionTask(
                 **shared,
@@ -127,28 +160,36 @@ def build_task(
                 **shared,
                 train=_items(ChoiceItem, "choose", corpus, "train", words) if corpus.split("train") else [],
                 validation=_items(ChoiceItem, "choose", corpus, split, words, per_clip=_ITEMS_PER_CLIP),
-                questions_per_clip=at_once,
+                questions_per_clip=max(1, at_once // _SENTENCES_OF_CHOICE),
                 margin=loss.choice_margin,
             )
         case "rank":
             return RetrievalTask(
                 **shared,
                 validation=_items(QueryItem, "rank", corpus, split, words),
-                captions_per_clip=at_once,
+                captions_per_clip=settings.retrieval.captions_per_clip,
                 margin=loss.retrieval_margin,
             )
 
 
-def start_from_clips(model: Model, clips: Sequence[Clip], store: FeatureStore, words: Words) -> None:
+def start_from_clips(
+    model: Model | DetectorModel, clips: Sequence[Clip], store: FeatureStore, words: Words
+) -> None:
     """Let a fresh model begin with what training clips tell before any training.
 
-    The channels' means and scales, in how many clips each concept candidate is used, and how often each word
-    is said: it need not learn those by small steps.
+    The channels' means and scales, in which directions clips differ, in how many clips each concept candidate
+    is used, and how often each word is said: it need not learn those by small steps.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     encoder = model.clip_encoder
+    if isinstance(encoder, MeanPooling):
+        means, scales, _ = channel_statistics(clips, store)
+        encoder.start_from(means, scales)
+        return
     used = references([words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words))
-    encoder.start_from(*_channel_statistics(clips, store), used.mean(dim=0))
+    encoder.start_from(*channel_statistics(clips, store), used.mean(dim=0))
+    if isinstance(encoder.detector, NearestWords):
+        _know_clips(encoder.detector, clips, store, words)
     captions = [caption for clip in clips for caption in clip.captions]
     said = torch.tensor(
         [word for caption in encode_captions(captions, words.vocabulary) for word in caption[1:]]
@@ -165,6 +206,19 @@ def _start_saying(say: nn.Linear, said: Tensor) -> None:
     say.bias.copy_((counts / counts.sum()).log())
 
 
+def _know_clips(nearest: NearestWords, clips: Sequence[Clip], store: FeatureStore, words: Words) -> None:
+    means = [
+        torch.from_numpy(thin(store[clip.id].maps, nearest.max_frames)).float().mean((0, 1, 2))
+        for clip in clips
+    ]
+    num = len(words.concepts.words)
+    shares = [
+        references([words.concepts.reference([said]) for said in clip.captions], num).mean(0)
+        for clip in clips
+    ]
+    nearest.know(torch.stack(means), torch.stack(shares))
+
+
 def _items(
     kind: type[ItemT], task: ItemTask, corpus: Corpus, split: Split, words: Words, per_clip: int | None = None
 ) -> list[ItemT]:
@@ -176,45 +230,3 @@ def _items(
             corpus, split=split, task=task, seed=_ITEM_SEED, vocabulary_words=known, per_clip=per_clip
         ).items
     return [item for item in items if isinstance(item, kind)]
-
-
-def _channel_statistics(clips: Sequence[Clip], store: FeatureStore) -> tuple[Tensor, Tensor]:
-    """Mean and scale of each channel, both (C,)."""
-    total = squares = torch.zeros(store.channels, dtype=torch.double)
-    count = 0
-    for clip in clips[:: max(1, len(clips) // _ENOUGH_CLIPS)]:
-        values = torch.from_numpy(thin(store[clip.id].maps, _ENOUGH_FRAMES)).flatten(0, 2).double()
-        total, squares = total + values.sum(dim=0), squares + values.square().sum(dim=0)
-        count += len(values)
-    means = total / count
-    variances = (squares / count - means.square()).clamp(min=0)
-    return means.float(), (variances.sqrt() + 1e-3).float()
-
-
-def _clip_encoder(settings: Settings, words: Words, *, grid: tuple[int, int], channels: int) -> ClipEncoder:
-    model, detector = settings.model, settings.detector
-    candidates = words.concepts.words
-    return ClipEncoder(
-        channels=channels,
-        embedding=torch.from_numpy(words.embedding),
-        candidate_words=torch.tensor(words.vocabulary.encode(candidates)),
-        hidden_dim=model.hidden_dim,
-        detector=ConceptDetector(
-            hidden_dim=model.hidden_dim,
-            grid=grid,
-            num_candidates=len(candidates),
-            attention_dim=detector.attention_dim,
-            num_layers=model.num_layers,
-            dropout=detector.dropout,
-            trace_dropout=detector.trace_dropout,
-            pace=detector.pace,
-            recompute_attention=model.hidden_dim * detector.attention_dim > _RECOMPUTE_ABOVE,
-        )
-        if detector.enabled
-        else None,
-        num_concepts=min(detector.num_concepts, len(candidates)),
-        weighted=detector.weighted,
-        region_kernel=model.region_kernel,
-        num_layers=model.num_layers,
-        dropout=model.dropout,
-    )

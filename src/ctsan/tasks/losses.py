@@ -33,11 +33,11 @@ def attention_losses(
 
 
 def detector_losses(weight: float, encoding: ClipEncoding, reference: Tensor) -> dict[str, Tensor]:
-    """λ2 L_con, where there is a detector.
+    """λ2 L_con, where there is a detector that learns.
 
     Args:
         reference: (B, V), p*: 1 where a word is in the clip's captions.
     """
-    if encoding.detection is None:
+    if encoding.detection is None or not encoding.detection.scores.requires_grad:
         return {}
     return {"concepts": weight * concept_loss(encoding.detection.scores, reference).mean()}

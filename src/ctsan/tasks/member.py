@@ -10,6 +10,7 @@ import torch
 
 from ctsan.data.batches import pad_maps, thin
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.model.dual_encoder import MeanPooling
 from ctsan.model.lstm import State
 from ctsan.text.words import Words
 from ctsan.video.store import Maps
@@ -19,7 +20,7 @@ class SeesClips(Protocol):
     """What the models of all tasks have in common."""
 
     @property
-    def clip_encoder(self) -> ClipEncoder: ...
+    def clip_encoder(self) -> ClipEncoder | MeanPooling: ...
 
 
 ModelT = TypeVar("ModelT", bound=SeesClips, covariant=True)

@@ -64,13 +64,16 @@ class Words:
         save_embedding(folder / EMBEDDING_FILE, self.embedding, self.vocabulary)
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path, *, embedding: Embedding | None = None) -> Self:
         """Read what `save` wrote.
+
+        Args:
+            embedding: to take in place of the folder's, which then need not be there.
 
         Raises:
             WordsError: files are missing or damaged, or do not belong together.
         """
-        names = (VOCABULARY_FILE, CONCEPTS_FILE, EMBEDDING_FILE)
+        names = [VOCABULARY_FILE, CONCEPTS_FILE, *([EMBEDDING_FILE] if embedding is None else [])]
         if missing := [name for name in names if not (folder / name).is_file()]:
             raise problem_with(folder, f"it does not hold {' or '.join(missing)}")
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
@@ -78,7 +81,9 @@ class Words:
         if strange := [word for word in concepts.words if word not in vocabulary]:
             what = f"{len(strange)} candidates, such as {strange[0]!r}, are not in {VOCABULARY_FILE}"
             raise problem_with(folder / CONCEPTS_FILE, what)
-        return cls(vocabulary, concepts, load_embedding(folder / EMBEDDING_FILE, vocabulary))
+        if embedding is None:
+            embedding = load_embedding(folder / EMBEDDING_FILE, vocabulary)
+        return cls(vocabulary, concepts, embedding)
 
 
 def prepare_words(

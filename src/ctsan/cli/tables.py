@@ -1,0 +1,193 @@
+"""`ctsan tables`: the paper's tables for a corpus, from training to the page."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ctsan.cli.asking import PATH
+from ctsan.cli.output import count, print_json, progress_bar, warn
+
+if TYPE_CHECKING:
+    from ctsan.tables.plan import Plan, Training
+    from ctsan.tables.running import Workshop
+    from ctsan.training.loop import Progress
+
+
+@click.command("tables")
+@click.option("--corpus", type=PATH, required=True, help="Captioned clips with train, val and test splits.")
+@click.option(
+    "--out", type=PATH, default=Path("tables"), show_default=True, help="Folder of runs and tables."
+)
+@click.option("--profile", default="laptop", show_default=True, help="laptop, or paper for its own sizes.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="Table, system or task to do; may be repeated [default: all]. See docs/tables.md for the names.",
+)
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each system."
+)
+@click.option("--steps", type=click.IntRange(min=1), help="Budget of every run [default: the profile's].")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="SECTION.SETTING=VALUE",
+    help="For all systems alike; may be repeated.",
+)
+@click.option(
+    "--features",
+    type=PATH,
+    help="Folder that 'ctsan features' filled [default: the corpus' own in the cache, made if need be].",
+)
+@click.option("--done-only", is_flag=True, help="Train nothing: write the tables of runs that are done.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as one JSON object.")
+def command(
+    corpus: Path,
+    out: Path,
+    profile: str,
+    only: tuple[str, ...],
+    seeds: int,
+    steps: int | None,
+    overrides: tuple[str, ...],
+    features: Path | None,
+    done_only: bool,
+    as_json: bool,
+) -> None:
+    """Train every system of the paper on a corpus and write its five tables.
+
+    Stopped at any moment, the same command goes on; what is done is not done again. The tables are Markdown,
+    LaTeX, CSV, JSON and a page to look at, tables.html.
+
+    \b
+    Examples:
+      ctsan tables --corpus my-clips/
+      ctsan tables --corpus my-clips/ --steps 300 --out results/
+      ctsan tables --corpus my-clips/ --only concept-words --seeds 1
+      ctsan tables --corpus my-clips/ --only ct-san --only base-san --only fill
+      ctsan tables --corpus LSMDC16/ --profile paper --features features/
+    """
+    from ctsan.evaluation.java import find_java
+    from ctsan.evaluation.official import NO_JAVA
+    from ctsan.tables.collecting import results_of
+    from ctsan.tables.formats import as_json as results_json
+    from ctsan.tables.plan import make_plan
+    from ctsan.tables.writing import facts_of, write_tables
+
+    plan = make_plan(only, seeds=seeds)
+    budget = () if steps is None else (f"training.steps={steps}",)
+    java = find_java()
+    if java is None and any(training.task == "describe" for training in plan.trainings):
+        warn(NO_JAVA)
+    workshop = _workshop(corpus, out, profile, (*overrides, *budget), features, plan)
+    if not done_only:
+        _train_all(workshop, plan)
+    results, answers = results_of(workshop, plan, java=java)
+    asked = shlex.join(["ctsan", *sys.argv[1:]])
+    files = write_tables(workshop, plan, results, answers, command=asked)
+    if as_json:
+        print_json(results_json(results, facts_of(workshop, plan, asked)))
+        return
+    verdicts = [one.verdict for one in results.checked]
+    click.echo(
+        f"Of {count(len(verdicts), 'claim')} of the paper {verdicts.count('holds')} hold here, "
+        f"{verdicts.count('does not hold')} do not, {verdicts.count('within noise')} are within noise."
+    )
+    click.echo(f"Look at {files[-1]}; the same figures are in {', '.join(file.name for file in files[:-1])}.")
+
+
+def _workshop(
+    corpus: Path,
+    out: Path,
+    profile: str,
+    overrides: tuple[str, ...],
+    features: Path | None,
+    plan: Plan,
+) -> Workshop:
+    """Features and words, once for all runs."""
+    from ctsan.cli.features import make_features
+    from ctsan.cli.preparing import Order, check_splits
+    from ctsan.data.reading import read_corpus
+    from ctsan.errors import UsageError
+    from ctsan.tables.plan import settings_of
+    from ctsan.tables.running import Workshop
+    from ctsan.tables.shared_words import words_for
+    from ctsan.video.store import FeatureStore
+
+    settings = [settings_of(one, profile=profile, overrides=overrides) for one in plan.trainings]
+    clips = read_corpus(corpus)
+    order = Order(
+        task="describe", corpus=corpus, profile=profile, overrides=overrides, features=features, source=None
+    )
+    check_splits(order, clips)
+    if not any(clip.captions for clip in clips.split("test")):
+        raise UsageError(
+            f"{corpus}: no clip of the split 'test' has captions, and figures are taken there. 'ctsan corpus "
+            "check' shows the splits; without any, three sources or more are split for you."
+        )
+    if features is None:
+        make_features(clips, order.store(settings[0]), mirrored=settings[0].training.mirror)
+    return Workshop(
+        out=out,
+        profile=profile,
+        overrides=overrides,
+        corpus=clips,
+        store=FeatureStore(order.store(settings[0])),
+        words=words_for(clips, out, settings[0]),
+    )
+
+
+def _train_all(workshop: Workshop, plan: Plan) -> None:
+    """One run after the other, with a bar for each and the time left for all."""
+    from ctsan.tables.running import run, stored_result
+
+    pace: dict[str, list[float]] = {}  # seconds a step, by task
+    missing: list[Training] = []
+    for training in plan.trainings:
+        if (done := stored_result(workshop, training)) is None:
+            missing.append(training)
+        else:
+            pace.setdefault(training.task, []).append(done["seconds_per_step"])
+    found = len(plan.trainings) - len(missing)
+    warn(f"{count(len(plan.trainings), 'run')}: {found:,} done already, {len(missing):,} to do.")
+    for number, training in enumerate(missing, start=1):
+        began = time.monotonic()
+        with progress_bar(0, what=training.name, unit="step") as bar:
+
+            def show(progress: Progress) -> None:
+                if bar.n == 0:
+                    bar.initial = bar.n = progress.step
+                bar.total = progress.total_steps
+                bar.update(progress.step - bar.n)
+
+            result = run(workshop, training, on_progress=show)
+        pace.setdefault(training.task, []).append(result["seconds_per_step"])
+        left = _seconds_left(missing[number:], pace, result["steps"])
+        warn(
+            f"{number} of {len(missing)}: {training.name} in {_spoken(time.monotonic() - began)}, "
+            f"{result['validation']:.3f} on validation. {_spoken(left)} left for all."
+        )
+
+
+def _seconds_left(missing: Sequence[Training], pace: dict[str, list[float]], steps: int) -> float:
+    """By the pace of the runs of the same task so far, or of all."""
+    everything = [seconds for some in pace.values() for seconds in some]
+    return sum(
+        steps * sum(known) / len(known)
+        for training in missing
+        for known in [pace.get(training.task) or everything]
+    )
+
+
+def _spoken(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,49 @@
+"""A detector trained before the language model, that stays as it is: Decoupled CT-SAN (appendix C.1)."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from ctsan.model.concept_detector import ConceptDetector, Detection, RegionReducer
+
+
+class DecoupledDetector(nn.Module):
+    """Traces over regions of its own, which nothing that is learnt later can change."""
+
+    channel_means: Tensor
+    channel_scales: Tensor
+
+    def __init__(
+        self, *, channels: int, hidden_dim: int, region_kernel: int, detector: ConceptDetector
+    ) -> None:
+        super().__init__()
+        self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
+        self.detector = detector
+        self.register_buffer("channel_means", torch.zeros(channels))
+        self.register_buffer("channel_scales", torch.ones(channels))
+        self.requires_grad_(requires_grad=False)
+        self.train(mode=False)
+
+    def train(self, mode: bool = True) -> Self:  # noqa: ARG002  # it is never trained here
+        """No dropout either."""
+        return super().train(mode=False)
+
+    @torch.no_grad()
+    def start_from(
+        self, *, reduce: RegionReducer, detector: ConceptDetector, means: Tensor, scales: Tensor
+    ) -> None:
+        """Take over a trained detector with all that it sees clips by."""
+        self.reduce.load_state_dict(reduce.state_dict())
+        self.detector.load_state_dict(detector.state_dict())
+        self.channel_means.copy_(means)
+        self.channel_scales.copy_(scales)
+
+    @torch.no_grad()
+    def forward(self, maps: Tensor, frame_is_real: Tensor) -> Detection:
+        """Maps (B, N, h, w, C) as they are stored."""
+        regions = self.reduce((maps - self.channel_means) / self.channel_scales)
+        detection: Detection = self.detector(regions, frame_is_real)
+        return detection

@@ -1,0 +1,65 @@
+"""The words of the nearest training clip in place of detected ones: the paper's NN-SAN (appendix C.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ctsan.model.concept_detector import Detection
+
+_SAME = 1e-3  # clips that differ by less than this share of their length are one clip
+_UNSAID = -10.0  # the score of words that the nearest clip does not have
+
+
+class NearestWords(nn.Module):
+    """Clips are compared by their features, averaged over frames and grid.
+
+    A training clip is not its own neighbour: its words would be all right in training, and never again.
+
+    Args:
+        max_frames: of a clip that are seen.
+    """
+
+    known_clips: Tensor
+    known_words: Tensor
+    known_shares: Tensor
+
+    def __init__(self, *, channels: int, num_candidates: int, num_concepts: int, max_frames: int) -> None:
+        super().__init__()
+        self.num_candidates = num_candidates
+        self.max_frames = max_frames
+        self.register_buffer("known_clips", torch.zeros(0, channels))
+        self.register_buffer("known_words", torch.zeros(0, num_concepts, dtype=torch.long))
+        self.register_buffer("known_shares", torch.zeros(0, num_concepts))
+
+    def know(self, means: Tensor, shares: Tensor) -> None:
+        """Take in the training clips: features (clips, C), and in which share of its captions each word is.
+
+        Args:
+            shares: (clips, V); the K greatest are a clip's words.
+        """
+        best = shares.topk(self.known_words.shape[1], dim=1)
+        self.known_clips, self.known_words, self.known_shares = means, best.indices, best.values
+
+    def forward(self, maps: Tensor, frame_is_real: Tensor) -> Detection:
+        """Maps (B, N, h, w, C) as they are stored; padding changes nothing."""
+        batch, frames, height, width, _ = maps.shape
+        means = (maps.mean(dim=(2, 3)) * frame_is_real[..., None]).sum(dim=1)  # (B, C)
+        means = means / frame_is_real.sum(dim=1, keepdim=True)
+        distances = torch.cdist(means, self.known_clips, compute_mode="donot_use_mm_for_euclid_dist")
+        itself = distances < _SAME * means.norm(dim=1, keepdim=True)
+        if self.training:  # mirrored, it is near itself and not the same
+            itself = itself.scatter(1, distances.argmin(dim=1, keepdim=True), value=True)
+        nearest = distances.masked_fill(itself, torch.inf).argmin(dim=1)
+        scores = maps.new_full((batch, self.num_candidates), _UNSAID)
+        scores.scatter_(1, self.known_words[nearest], self.known_shares[nearest].logit(eps=1e-3))
+        return Detection(scores, maps.new_zeros(batch, frames, 0, height, width), maps.new_zeros(batch, 0, 1))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """A model that is read from a file learns only there how many clips are known."""
+        for name in ("known_clips", "known_words", "known_shares"):
+            if (stored := state_dict.get(prefix + name)) is not None:
+                setattr(self, name, torch.empty_like(stored, device=self.known_clips.device))
+        super()._load_from_state_dict(state_dict, prefix, *args)

@@ -1,0 +1,33 @@
+"""Concept words drawn at random: the paper's rand-SAN (appendix C.1)."""
+
+from __future__ import annotations
+
+import zlib
+
+import torch
+from torch import Tensor, nn
+
+from ctsan.model.concept_detector import Detection
+
+
+class RandomWords(nn.Module):
+    """Every candidate is as likely as any other, whatever is to be seen.
+
+    In training words are drawn anew each time, so that none can be learnt to stand for a clip. Otherwise a
+    clip's own features are the seed: asked again, alone or beside others, it has the same words.
+    """
+
+    def __init__(self, *, num_candidates: int) -> None:
+        super().__init__()
+        self.num_candidates = num_candidates
+
+    def forward(self, maps: Tensor, frame_is_real: Tensor) -> Detection:  # noqa: ARG002  # what all word sources take
+        """Maps (B, N, h, w, C) as they are stored."""
+        batch, frames, height, width, _ = maps.shape
+        chance = torch.rand(batch, self.num_candidates)
+        if not self.training:
+            for row, first in enumerate(maps[:, 0].float().cpu()):
+                seed = torch.Generator().manual_seed(zlib.crc32(first.numpy().tobytes()))
+                chance[row] = torch.rand(self.num_candidates, generator=seed)
+        scores = chance.to(maps).logit(eps=1e-6)
+        return Detection(scores, maps.new_zeros(batch, frames, 0, height, width), maps.new_zeros(batch, 0, 1))

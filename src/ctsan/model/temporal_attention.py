@@ -1,0 +1,99 @@
+"""Temporal attention (Yao et al., 2015): before each word the decoder looks at the frames anew.
+
+Written from its paper, over the same features and with the same LSTM layers as all other systems here;
+without the 3-D convolutions for local motion, which are features of their own.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ctsan.model.caption_decoder import Decoded
+from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.model.lstm import LayerNormLSTM, State
+
+
+class FrameMean(nn.Module):
+    """The decoder's first state, from the mean frame; no LSTM runs over the frames."""
+
+    def __init__(self, *, hidden_dim: int) -> None:
+        super().__init__()
+        self.begin = nn.Linear(hidden_dim, 2 * hidden_dim)
+        nn.init.xavier_uniform_(self.begin.weight)
+        nn.init.zeros_(self.begin.bias)
+
+    def forward(self, regions: Tensor, frame_is_real: Tensor) -> State:
+        """Regions (B, N, D, h, w) to a state of one layer."""
+        frames = regions.mean(dim=(3, 4)) * frame_is_real[..., None]
+        mean = frames.sum(dim=1) / frame_is_real.sum(dim=1, keepdim=True)  # (B, D)
+        hidden, cell = self.begin(mean).tanh().chunk(2, dim=1)
+        return State(hidden[None], cell[None])
+
+
+class FrameEncoder(ClipEncoder):
+    """A clip is its frames: they stand where concept words stand in the other models, (B, max_frames, D).
+
+    Args:
+        max_frames: of a clip; shorter clips are filled up with zeros, which no frame is.
+    """
+
+    def __init__(self, *, max_frames: int, hidden_dim: int, **others: object) -> None:
+        super().__init__(
+            hidden_dim=hidden_dim,
+            detector=None,
+            video_encoder=FrameMean(hidden_dim=hidden_dim),
+            **others,  # type: ignore[arg-type]  # as the caller names them
+        )
+        self.max_frames = max_frames
+
+    def forward(
+        self,
+        maps: Tensor,
+        frame_is_real: Tensor,
+        reference: Tensor | None = None,  # noqa: ARG002  # it has no concept words
+    ) -> ClipEncoding:
+        regions = self.regions(maps)
+        frames = regions.mean(dim=(3, 4)) * frame_is_real[..., None]  # (B, N, D)
+        frames = F.pad(frames, (0, 0, 0, self.max_frames - frames.shape[1]))
+        no_words = maps.new_zeros(len(maps), 0)
+        return ClipEncoding(
+            self.encode_video(regions, frame_is_real), frames, no_words.long(), no_words, None
+        )
+
+
+class TemporalAttentionDecoder(nn.Module):
+    output_attention = None
+
+    def __init__(self, *, num_words: int, embedding_dim: int, hidden_dim: int, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.from_state = nn.Linear(hidden_dim, hidden_dim)  # W_a, b_a
+        self.from_frame = nn.Linear(hidden_dim, hidden_dim, bias=False)  # U_a
+        self.weigh = nn.Linear(hidden_dim, 1, bias=False)  # w
+        self.lstm = LayerNormLSTM(input_dim=embedding_dim + hidden_dim, hidden_dim=hidden_dim, num_layers=1)
+        self.join = nn.Linear(2 * hidden_dim + embedding_dim, hidden_dim)  # W_p, b_p
+        self.say = nn.Linear(hidden_dim, num_words)  # U_p, d
+        for layer in (self.from_state, self.from_frame, self.weigh, self.join, self.say):
+            nn.init.xavier_uniform_(layer.weight)
+        for layer in (self.from_state, self.join, self.say):
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, words: Tensor, frames: Tensor, state: State) -> tuple[Decoded, State]:
+        """Words so far (B, T, E) and frames (B, N, D) to what follows each of the words.
+
+        A step looks by what the last one left, so there is one after the other even when all are known.
+        """
+        words = F.dropout(words, self.dropout, self.training)
+        is_real = (frames != 0).any(dim=2)  # (B, N)
+        seen = self.from_frame(frames)  # (B, N, D)
+        said = []
+        for word in words.unbind(1):
+            energy = self.weigh((self.from_state(state.top)[:, None] + seen).tanh())[..., 0]  # (B, N)
+            weights = energy.masked_fill(~is_real, -torch.inf).softmax(dim=1)
+            context = (weights[:, None] @ frames)[:, 0]  # φ_t, (B, D)
+            state = self.lstm.step(torch.cat([word, context], dim=1), state)
+            said.append(torch.cat([state.top, context, word], dim=1))
+        joined = self.join(F.dropout(torch.stack(said, dim=1), self.dropout, self.training)).tanh()
+        return Decoded(self.say(F.dropout(joined, self.dropout, self.training)), None, None), state

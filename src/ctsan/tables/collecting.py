@@ -1,0 +1,51 @@
+"""What the runs of a plan said, gathered row by row; runs that are missing leave their cells empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ctsan.tables.ensembles import answers_of, members_of
+from ctsan.tables.plan import Plan, Training
+from ctsan.tables.results import Results, make_results, measure_all
+from ctsan.tables.running import Workshop, stored_result
+from ctsan.tables.systems import ENSEMBLES, SYSTEMS, MeasuredTask
+
+Gathered = dict[tuple[str, MeasuredTask], list[Any]]  # answers of a row in a task, one a seed
+
+
+def gather(workshop: Workshop, plan: Plan) -> tuple[Gathered, dict[str, list[Mapping[str, Any]]]]:
+    """Answers to the test split, and how good the concept words of the description runs are.
+
+    A row counts in a task only when all its seeds are there: rows are compared seed by seed on equal terms.
+    """
+    answers: Gathered = {}
+    concepts: dict[str, list[Mapping[str, Any]]] = {}
+    planned = set(plan.trainings)
+    for name in plan.systems:
+        system = SYSTEMS[name]
+        for task in system.measured:
+            own = [Training(system.training(task), name, seed) for seed in range(plan.seeds)]
+            found = [stored_result(workshop, one) for one in own if one in planned]
+            if len(found) < plan.seeds or not all(one and one["answers"][task] for one in found):
+                continue
+            answers[name, task] = [one["answers"][task] for one in found if one]
+            if task == "describe":
+                concepts[name] = [one["concepts"] for one in found if one]
+    for name, ensemble in ENSEMBLES.items():
+        if not any(name in table.rows for table in plan.tables):
+            continue
+        for task in ensemble.measured:
+            members = members_of(name, task, seeds=plan.seeds)
+            is_there = plan.seeds > 1 and all(stored_result(workshop, member) for member in members)
+            if is_there and (said := answers_of(workshop, name, task, members)):
+                answers[name, task] = [said]
+    return answers, concepts
+
+
+def results_of(workshop: Workshop, plan: Plan, *, java: Path | None) -> tuple[Results, Gathered]:
+    """The tables of all runs that are done."""
+    answers, concepts = gather(workshop, plan)
+    measured, notes = measure_all(answers, concepts, workshop.corpus, java=java)
+    return make_results(measured, plan.tables, notes), answers

@@ -1,0 +1,203 @@
+"""Every system that is compared: a name, what it is, and the settings in which it differs from CT-SAN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ctsan.tasks.building import TaskName
+
+MeasuredTask = Literal["describe", "fill", "choose", "rank"]
+ALL: tuple[MeasuredTask, ...] = ("describe", "fill", "choose", "rank")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """What is trained with every seed, and measured."""
+
+    name: str
+    label: str
+    about: str
+    measured: tuple[MeasuredTask, ...]
+    overrides: tuple[str, ...] = ()
+    learns: TaskName | None = None  # one training for all that is measured; by default one for each
+
+    def training(self, measured: MeasuredTask) -> TaskName:
+        """The task to train for what is measured."""
+        return self.learns or measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ensemble:
+    """All seeds of a system as one."""
+
+    name: str
+    label: str
+    about: str
+    measured: tuple[MeasuredTask, ...]
+    of: str
+
+
+_SIMPLE = ("detector.enabled=false", "model.num_layers=1")
+
+SYSTEMS: dict[str, System] = {
+    system.name: system
+    for system in (
+        System(
+            name="ct-san",
+            label="CT-SAN",
+            about="traces find ten concept words, both semantic attentions use them, all is learnt together",
+            measured=ALL,
+        ),
+        System(
+            name="base-san",
+            label="Base-SAN",
+            about="CT-SAN without concept words and without semantic attention",
+            measured=ALL,
+            overrides=("detector.enabled=false",),
+        ),
+        System(
+            name="rand-san",
+            label="rand-SAN",
+            about="CT-SAN with concept words drawn at random from the candidates",
+            measured=ALL,
+            overrides=("detector.kind=random",),
+        ),
+        System(
+            name="no-att-san",
+            label="no-ATT-SAN",
+            about="one LSTM over frames averaged over the picture finds the words, in place of the traces",
+            measured=ALL,
+            overrides=("detector.kind=average",),
+        ),
+        System(
+            name="nn-san",
+            label="NN-SAN",
+            about="the concept words are those of the nearest training clip",
+            measured=ALL,
+            overrides=("detector.kind=nearest",),
+        ),
+        System(
+            name="decoupled",
+            label="Decoupled CT-SAN",
+            about="the detector is trained first, for as many steps, and stays so while the rest learns",
+            measured=ALL,
+            overrides=("detector.kind=decoupled",),
+        ),
+        System(
+            name="ct-san-weighted",
+            label="CT-SAN, weighted words",
+            about="the other reading of end-to-end: concept words count by their confidence, so that the "
+            "language loss trains the detector",
+            measured=ALL,
+            overrides=("detector.weighted=true",),
+        ),
+        System(
+            name="ct-san-k5",
+            label="CT-SAN (K = 5)",
+            about="CT-SAN with five concept words",
+            measured=("describe", "fill", "choose"),
+            overrides=("detector.num_concepts=5",),
+        ),
+        System(
+            name="ct-san-k20",
+            label="CT-SAN (K = 20)",
+            about="CT-SAN with twenty concept words",
+            measured=("describe", "fill", "choose"),
+            overrides=("detector.num_concepts=20",),
+        ),
+        System(
+            name="only-input",
+            label="only input",
+            about="CT-SAN whose semantic attention works on words that are read only",
+            measured=("describe", "fill"),
+            overrides=("attention.output=false",),
+        ),
+        System(
+            name="only-output",
+            label="only output",
+            about="CT-SAN whose semantic attention works on words that are said only",
+            measured=("describe", "fill"),
+            overrides=("attention.input=false",),
+        ),
+        System(
+            name="simple-lstm",
+            label="Simple-LSTM",
+            about="one layer reads the sentence up to the blank, and no clip",
+            measured=("fill",),
+            overrides=(*_SIMPLE, "model.both_ways=false", "model.sees_clip=false"),
+        ),
+        System(
+            name="simple-blstm",
+            label="Simple-BLSTM",
+            about="one layer reads the sentence from both ends, and no clip",
+            measured=("fill",),
+            overrides=(*_SIMPLE, "model.sees_clip=false"),
+        ),
+        System(
+            name="simple-lstm-clip",
+            label="Simple-LSTM with the clip",
+            about="Simple-LSTM that starts from the video encoder's state",
+            measured=("fill",),
+            overrides=(*_SIMPLE, "model.both_ways=false"),
+        ),
+        System(
+            name="simple-blstm-clip",
+            label="Simple-BLSTM with the clip",
+            about="Simple-BLSTM that starts from the video encoder's state",
+            measured=("fill",),
+            overrides=_SIMPLE,
+        ),
+        System(
+            name="s2vt",
+            label="S2VT",
+            about="one stack of two LSTMs watches, then speaks (Venugopalan et al., 2015)",
+            measured=("describe",),
+            overrides=("model.decoder=s2vt", "detector.enabled=false"),
+        ),
+        System(
+            name="temporal-attention",
+            label="Temporal attention",
+            about="the decoder looks at the frames anew before each word (Yao et al., 2015)",
+            measured=("describe",),
+            overrides=("model.decoder=temporal", "detector.enabled=false"),
+        ),
+        System(
+            name="dual-encoder",
+            label="Dual encoder",
+            about="order-free: a bag of words against the mean of all frames; one training for both tasks",
+            measured=("choose", "rank"),
+            # Its negatives are the other clips of a batch: it needs large ones, which are cheap here.
+            overrides=(
+                "training.batch_size=64",
+                "optimiser.learning_rate=1e-3",
+                "optimiser.weight_decay=0.05",
+            ),
+            learns="embed",
+        ),
+    )
+}
+
+ENSEMBLES: dict[str, Ensemble] = {
+    ensemble.name: ensemble
+    for ensemble in (
+        Ensemble(
+            name="ct-san-ensemble",
+            label="CT-SAN (ensemble)",
+            about="all seeds of CT-SAN as one; in retrieval one model of multiple choice joins them",
+            measured=("fill", "choose", "rank"),
+            of="ct-san",
+        ),
+        Ensemble(
+            name="base-san-ensemble",
+            label="Base-SAN (ensemble)",
+            about="all seeds of Base-SAN as one, likewise",
+            measured=("fill", "choose", "rank"),
+            of="base-san",
+        ),
+    )
+}
+
+
+def label_of(name: str) -> str:
+    return (SYSTEMS.get(name) or ENSEMBLES[name]).label

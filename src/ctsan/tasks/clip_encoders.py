@@ -1,0 +1,133 @@
+"""Settings to what models see clips by: one for each place that concept words can come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ctsan.config import Settings
+from ctsan.errors import UsageError
+from ctsan.model.average_detector import AverageDetector
+from ctsan.model.clip_encoder import ClipEncoder, GivenWords, LearntWords
+from ctsan.model.concept_detector import ConceptDetector
+from ctsan.model.decoupled_detector import DecoupledDetector
+from ctsan.model.nearest_words import NearestWords
+from ctsan.model.random_words import RandomWords
+from ctsan.model.s2vt import S2VTDecoder, S2VTStack
+from ctsan.model.temporal_attention import FrameEncoder, TemporalAttentionDecoder
+from ctsan.model.video_encoder import NoVideo
+from ctsan.text.words import Words
+
+_RECOMPUTE_ABOVE = 10_000  # hidden x attention dimensions: beyond, what traces share is made twice
+
+
+def build_clip_encoder(
+    settings: Settings, words: Words, *, grid: tuple[int, int], channels: int
+) -> ClipEncoder:
+    model, detector = settings.model, settings.detector
+    candidates = words.concepts.words
+    shared: dict[str, Any] = {
+        "channels": channels,
+        "embedding": torch.from_numpy(words.embedding),
+        "candidate_words": torch.tensor(words.vocabulary.encode(candidates)),
+        "hidden_dim": model.hidden_dim,
+        "num_concepts": min(detector.num_concepts, len(candidates)),
+        "region_kernel": model.region_kernel,
+    }
+    if model.decoder == "temporal":
+        return FrameEncoder(**shared, max_frames=model.max_frames)
+    return ClipEncoder(
+        **shared,
+        detector=_word_source(settings, len(candidates), grid=grid, channels=channels),
+        weighted=detector.weighted,
+        num_layers=model.num_layers,
+        dropout=model.dropout,
+        video_encoder=_video_encoder(settings, words),
+    )
+
+
+def build_decoder(settings: Settings, encoder: ClipEncoder) -> S2VTDecoder | TemporalAttentionDecoder | None:
+    """What says words in place of the paper's decoder; None for that one."""
+    model, num_words = settings.model, encoder.embedding.num_embeddings
+    match model.decoder:
+        case "semantic":
+            return None
+        case "s2vt":
+            assert isinstance(encoder.encode_video, S2VTStack)
+            return S2VTDecoder(stack=encoder.encode_video, num_words=num_words, dropout=model.dropout)
+        case "temporal":
+            return TemporalAttentionDecoder(
+                num_words=num_words,
+                embedding_dim=encoder.embedding.embedding_dim,
+                hidden_dim=model.hidden_dim,
+                dropout=model.dropout,
+            )
+
+
+def check_decoder(settings: Settings, *, task: str) -> None:
+    """Raises:
+    UsageError: the decoder cannot do the task, or cannot use what is asked for beside it.
+    """
+    model = settings.model
+    if model.decoder == "semantic":
+        return
+    if task != "describe":
+        raise UsageError(
+            f"model.decoder={model.decoder} describes only, and the task is {task!r}. Leave it at 'semantic'."
+        )
+    if settings.detector.enabled or not model.sees_clip:
+        raise UsageError(
+            f"model.decoder={model.decoder} sees clips and has no concept words. Set detector.enabled=false "
+            "and leave model.sees_clip as it is."
+        )
+
+
+def _video_encoder(settings: Settings, words: Words) -> S2VTStack | NoVideo | None:
+    """In place of the paper's; None for that one."""
+    model = settings.model
+    if model.decoder == "s2vt":
+        return S2VTStack(
+            hidden_dim=model.hidden_dim, embedding_dim=words.embedding.shape[1], dropout=model.dropout
+        )
+    return None if model.sees_clip else NoVideo(hidden_dim=model.hidden_dim, num_layers=model.num_layers)
+
+
+def _word_source(
+    settings: Settings, num_candidates: int, *, grid: tuple[int, int], channels: int
+) -> LearntWords | GivenWords | None:
+    model, detector = settings.model, settings.detector
+    if not detector.enabled:
+        return None
+    sizes: dict[str, Any] = {"hidden_dim": model.hidden_dim, "num_layers": model.num_layers}
+    learning: dict[str, Any] = {"dropout": detector.dropout, "pace": detector.pace}
+    match detector.kind:
+        case "average":
+            return AverageDetector(**sizes, **learning, num_candidates=num_candidates)
+        case "random":
+            return RandomWords(num_candidates=num_candidates)
+        case "nearest":
+            return NearestWords(
+                channels=channels,
+                num_candidates=num_candidates,
+                num_concepts=min(detector.num_concepts, num_candidates),
+                max_frames=model.max_frames,
+            )
+        case "traces" | "decoupled":
+            traces = ConceptDetector(
+                **sizes,
+                **learning,
+                grid=grid,
+                num_candidates=num_candidates,
+                attention_dim=detector.attention_dim,
+                trace_dropout=detector.trace_dropout,
+                recompute_attention=model.hidden_dim * detector.attention_dim > _RECOMPUTE_ABOVE,
+            )
+            if detector.kind == "traces":
+                return traces
+            return DecoupledDetector(
+                channels=channels,
+                hidden_dim=model.hidden_dim,
+                region_kernel=model.region_kernel,
+                detector=traces,
+            )

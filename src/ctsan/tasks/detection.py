@@ -1,0 +1,91 @@
+"""Concept words alone: what a detector learns before there is a language model (Decoupled CT-SAN)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.tasks.clips import TaskClips
+from ctsan.tasks.losses import detector_losses
+from ctsan.tasks.member import Member
+from ctsan.tasks.task import Example, Measured
+
+
+class DetectorModel(nn.Module):
+    """A clip encoder that says nothing."""
+
+    def __init__(self, clip_encoder: ClipEncoder) -> None:
+        super().__init__()
+        self.clip_encoder = clip_encoder
+
+
+class DetectionBatch(NamedTuple):
+    maps: Tensor  # (B, N, h, w, C)
+    frame_is_real: Tensor  # (B, N)
+    reference: Tensor  # (B, V): 1 where a concept candidate is in the clip's captions
+
+
+class DetectionTask:
+    """An example is a clip; its words are those of all its captions."""
+
+    primary_metric = "precision"
+
+    def __init__(self, *, model: DetectorModel, clips: TaskClips, concept_weight: float) -> None:
+        self.model = model
+        self.clips = clips
+        self.concept_weight = concept_weight
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.clips.train)
+
+    def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> DetectionBatch:
+        clips = [self.clips.train[example] for example in examples]
+        return DetectionBatch(*self.clips.maps(clips, mirrored=mirrored), self.clips.reference(clips))
+
+    def num_words(self, batch: DetectionBatch) -> int:
+        return int(batch.reference.sum())
+
+    def losses(self, batch: DetectionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
+        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real)
+        return detector_losses(self.concept_weight, encoding, batch.reference)
+
+    @torch.inference_mode()
+    def evaluate(self) -> Mapping[str, float]:
+        self.model.eval()
+        [encoding] = self.clips.encoded([self._member])
+        return self.clips.judge_concepts(self._member, encoding)
+
+    @torch.inference_mode()
+    def measure(self, members: Sequence[Member[DetectorModel]]) -> Measured:
+        encodings = self.clips.encoded(members)
+        words = self.clips.shown_concepts(encodings[0])
+        answers = {clip: [concept.word for concept in own] for clip, own in words.items()}
+        return Measured(self.clips.precision(members, encodings), {**answers})
+
+    @torch.inference_mode()
+    def examples(self) -> list[Example]:
+        """Every validation clip with its words; its score is the share that is right."""
+        self.model.eval()
+        [encoding] = self.clips.encoded([self._member])
+        concepts = self.clips.shown_concepts(encoding)
+        return [
+            Example(
+                clip=clip.id,
+                path=clip.path,
+                caption=", ".join(concept.word for concept in own),
+                references=clip.captions,
+                concepts=own,
+                score=sum(concept.is_right for concept in own) / max(len(own), 1),
+            )
+            for clip in self.clips.validation
+            for own in [concepts[clip.id]]
+        ]
+
+    @property
+    def _member(self) -> Member[DetectorModel]:
+        return Member(self.model, self.clips.words, self.clips.max_frames, max_words=0)

@@ -1,0 +1,96 @@
+"""A joint embedding without order: what changes it, how it is learnt, and when nothing matches."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.dual_encoder import DualEncoder, MeanPooling, in_batch_loss
+
+
+@pytest.fixture
+def model() -> DualEncoder:
+    torch.manual_seed(0)
+    pooling = MeanPooling(channels=6, embedding=torch.randn(12, 5), candidate_words=torch.arange(5, 12))
+    pooling.start_from(torch.randn(6), torch.rand(6) + 0.5)
+    model = DualEncoder(clip_encoder=pooling, joint_dim=4).eval()
+    torch.nn.init.normal_(model.weigh.weight)
+    return model
+
+
+def encoded(model: DualEncoder, maps: torch.Tensor, is_real: torch.Tensor) -> ClipEncoding:
+    encoding: ClipEncoding = model.clip_encoder(maps, is_real)
+    return encoding
+
+
+def test_neither_the_order_of_words_nor_padding_changes_a_sentence(model: DualEncoder) -> None:
+    vectors = model.embed_sentences(torch.tensor([[5, 6, 7, 0, 0], [7, 5, 6, 0, 0], [5, 6, 8, 0, 0]]))
+    alone = model.embed_sentences(torch.tensor([[5, 6, 7]]))
+    torch.testing.assert_close(vectors[0], vectors[1])
+    torch.testing.assert_close(vectors[:1], alone)
+    assert (vectors[0] - vectors[2]).abs().max() > 1e-3
+    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(3))
+
+
+def test_neither_the_order_of_frames_nor_padding_changes_a_clip(model: DualEncoder) -> None:
+    maps, is_real = torch.randn(1, 4, 2, 3, 6), torch.tensor([[True, True, True, False]])
+    own = model.embed_clips(encoded(model, maps, is_real))
+    turned = model.embed_clips(encoded(model, maps[:, [2, 0, 1]], is_real[:, :3]))
+    mean = maps[:, :3].mean(dim=(1, 2, 3), keepdim=True)
+    torch.testing.assert_close(own, turned)
+    torch.testing.assert_close(own, model.embed_clips(encoded(model, mean, is_real[:, :1])))
+
+
+def test_a_score_is_the_cosine_of_sentence_and_clip(model: DualEncoder) -> None:
+    encoding = encoded(model, torch.randn(2, 1, 1, 1, 6), torch.ones(2, 1, dtype=torch.bool))
+    words = torch.tensor([[5, 6], [7, 8]])
+    scored = model(words, words != 0, encoding)
+    wanted = torch.nn.functional.cosine_similarity(model.embed_sentences(words), model.embed_clips(encoding))
+    torch.testing.assert_close(scored.scores, wanted)
+
+
+def test_the_loss_of_a_batch_worked_out_by_hand() -> None:
+    """Two clips at right angles; the first has two sentences, which are no negatives of each other."""
+    clips = torch.eye(2)
+    sentences = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+    loss = in_batch_loss(sentences, clips, torch.tensor([0, 0, 1]), temperature=1.0)
+
+    def against(own: float, *others: float) -> float:
+        return math.log(sum(map(math.exp, (own, *others)))) - own
+
+    to_clips = (against(1, 0) + against(0.6, 0.8) + against(1, 0)) / 3
+    to_sentences = (against(1, 0) + against(0.6, 0) + against(1, 0, 0.8)) / 3
+    assert float(loss) == pytest.approx((to_clips + to_sentences) / 2)
+
+
+def test_the_threshold_parts_queries_with_their_clips_from_those_without(model: DualEncoder) -> None:
+    """Five queries, each for the clip of its number, which stands out; the last one suits another better."""
+    scores = torch.full((5, 5), 0.0) + 0.1 * torch.arange(5.0)
+    scores[range(5), range(5)] = 3.0
+    scores[4] = torch.tensor([3.0, 0.0, 0.0, 0.0, 0.1])
+    matches = model.know_matches(scores, torch.arange(5), torch.eye(5))
+    # Without their clips, four queries have best scores below the mean, and the last one has the same.
+    assert matches == (1.0, pytest.approx(0.8), pytest.approx(0.8))
+    assert float(model.match_accuracy) == pytest.approx(0.9)
+    assert 1.9 < model.match_score(5) < 2.0  # one of five that stands out is two deviations above the mean
+
+
+def test_clips_like_the_right_one_are_no_proof_that_nothing_matches(model: DualEncoder) -> None:
+    scores = torch.zeros(10, 10)
+    twins = torch.arange(10) // 2 * 2  # clips 0 and 1 are alike, 2 and 3, …
+    likeness = (twins[:, None] == twins).float()
+    scores += 5 * likeness + torch.arange(10) * 0.01
+    matches = model.know_matches(scores, torch.arange(10), likeness)
+    assert (matches.found, matches.none) == (1.0, 1.0)
+    assert matches.none_alone == 0.0
+
+
+def test_among_more_clips_a_match_must_score_higher(model: DualEncoder) -> None:
+    scores = torch.randn(200, 80, generator=torch.Generator().manual_seed(0))
+    model.know_matches(scores, torch.zeros(200, dtype=torch.long), torch.eye(80))
+    steps = [model.match_score(2 ** (6 + n)) - model.match_score(2 ** (5 + n)) for n in range(3)]
+    # The largest of 64 normal numbers is 2.38 on average, of 32 it is 2.07.
+    assert steps == [pytest.approx(0.3, abs=0.06)] * 3
