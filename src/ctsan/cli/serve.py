@@ -1,0 +1,66 @@
+"""`ctsan serve`: a page and an API on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ctsan.cli.asking import MODELS, WEIGHTS
+from ctsan.cli.index import STORE
+
+
+@click.command("serve")
+@MODELS
+@WEIGHTS
+@click.option("--library", help="Name of a library of 'ctsan index', to search it in the page.")
+@STORE
+@click.option("--port", type=click.IntRange(0, 65535), default=8484, show_default=True, help="0 takes any.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Another address lets other machines in; they then need the token that is printed.",
+)
+@click.option("--max-mb", type=click.IntRange(min=1), default=512, show_default=True, help="Of an upload.")
+@click.option(
+    "--max-minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    show_default=True,
+    help="Of a video.",
+)
+def command(
+    models: tuple[Path, ...],
+    weights: Path | None,
+    library: str | None,
+    store: Path | None,
+    port: int,
+    host: str,
+    max_mb: int,
+    max_minutes: float,
+) -> None:
+    """Open a page in which clips are described, questioned and looked at, with the same as a JSON API.
+
+    Name runs of several tasks: what none was trained for is not offered. Uploads are read by processes with
+    limits of time and memory, and removed when they have been read. Ctrl-C stops.
+
+    \b
+    Examples:
+      ctsan serve --model runs/mine
+      ctsan serve --library main
+      ctsan serve --model runs/describe --model runs/fill --model runs/choose --port 9000
+      CTSAN_TOKEN=secret ctsan serve --model runs/mine --host 0.0.0.0
+    """
+    from ctsan.folders import library_folder
+    from ctsan.web.server import limits_of, serve
+
+    serve(
+        models,
+        host=host,
+        port=port,
+        library=library_folder(library, store) if library else None,
+        weights=weights,
+        limits=limits_of(megabytes=max_mb, minutes=max_minutes),
+        on_start=lambda address: click.echo(f"Open {address}"),
+    )

@@ -1,0 +1,106 @@
+"""The application: the page, and the JSON API under /api."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp
+
+from ctsan import __version__
+from ctsan.errors import CtsanError
+from ctsan.web import library_routes, routes
+from ctsan.web.guard import Guard, error_body
+from ctsan.web.limits import Limits
+from ctsan.web.problems import BusyError, RequestError
+from ctsan.web.seen import ClipPredictor
+from ctsan.web.service import Service
+
+STATIC = Path(__file__).parent / "static"
+
+_ABOUT = """Ask trained CT-SAN models about clips. `POST /api/clips` takes a file and gives an id; every
+question about the clip waits until it has been read. Errors are `{"error": {"code", "message"}}`; 429 says:
+try again after `Retry-After` seconds."""
+
+
+def create_app(
+    predictor: ClipPredictor,
+    *,
+    limits: Limits | None = None,
+    library: Path | None = None,
+    weights: Path | None = None,
+    token: str | None = None,
+) -> ASGIApp:
+    """What a server runs.
+
+    Args:
+        library: folder of one that can be searched.
+        weights: the backbone's file where it is not installed with ctsan.
+        token: that clients must show; None where only this machine reaches the server.
+    """
+    limits = limits or Limits()
+    service = Service(predictor, limits, library=library, weights=weights)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = FastAPI(
+        title="ctsan",
+        version=__version__,
+        description=_ABOUT,
+        lifespan=lifespan,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # they load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service = service
+    app.include_router(routes.router)
+    app.include_router(library_routes.router)
+    app.add_middleware(GZipMiddleware, minimum_size=4096)
+    app.add_exception_handler(CtsanError, _explain)
+    app.add_exception_handler(RequestValidationError, _explain_invalid)
+    app.add_exception_handler(HTTPException, _explain_http)
+    app.add_exception_handler(Exception, _admit)
+
+    @app.get("/", include_in_schema=False)
+    def page() -> FileResponse:
+        return FileResponse(STATIC / "index.html")
+
+    app.mount("/static", StaticFiles(directory=STATIC))
+    return Guard(app, limits=limits, token=token)
+
+
+def _explain(_: Request, error: Exception) -> Response:
+    known = error if isinstance(error, RequestError) else RequestError(str(error))
+    headers = {"Retry-After": "2"} if isinstance(known, BusyError) else None
+    return JSONResponse(error_body(known), known.status, headers)
+
+
+def _explain_invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    wrong = [f"{'.'.join(map(str, each['loc'][1:])) or 'body'}: {each['msg']}" for each in error.errors()]
+    return JSONResponse(error_body(RequestError("; ".join(wrong) + ".")), RequestError.status)
+
+
+def _explain_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    body = {"error": {"code": "http", "message": str(error.detail)}}
+    return JSONResponse(body, error.status_code, error.headers)
+
+
+def _admit(_: Request, __: Exception) -> Response:
+    """Our own fault: the log has the rest."""
+    message = "Something went wrong in the server, not with your question. Try again."
+    return JSONResponse({"error": {"code": "server", "message": message}}, 500)

@@ -1,0 +1,135 @@
+// The caption word by word, the concept words, and the traces that raised them.
+
+import { ask } from "./api.js";
+import { HeatMap, shareOf } from "./heat.js";
+import { at, element, percent, say, showProblem } from "./page.js";
+
+export class Describing {
+  #heat = new HeatMap(at("heat"));
+  #traces = null;
+  #description = null;
+  #chips = new Map(); // by word
+
+  constructor(player) {
+    player.addEventListener("frame", () => this.#heat.draw(player.time));
+    at("trace").addEventListener("input", () => this.#showTrace(Number(at("trace").value) - 1));
+    at("traces-off").addEventListener("click", () => this.#hide());
+  }
+
+  clear() {
+    this.#traces = this.#description = null;
+    this.#heat.load(null);
+    at("description").hidden = at("traces").hidden = true;
+  }
+
+  async show(clip, signal) {
+    const description = await ask(`/api/clips/${clip}/description`, { signal });
+    this.#description = description;
+    this.#chips.clear();
+    const hasAttention = description.attended.length > 0;
+    at("caption").replaceChildren(...description.words.flatMap((word) => [this.#word(word, hasAttention), " "]));
+    at("caption-hint").hidden = !hasAttention;
+    at("concepts").replaceChildren(...description.concepts.map((concept) => this.#chip(concept)));
+    this.#confidences();
+    at("description").hidden = false;
+    say(`It says: ${description.caption}`);
+    if (!description.concepts.length) return description;
+    ask(`/api/clips/${clip}/traces`, { signal })
+      .then((traces) => this.#take(traces))
+      .catch(showProblem);
+    return description;
+  }
+
+  #take(traces) {
+    this.#traces = traces;
+    this.#heat.load(traces);
+    const count = traces.attention[0].length;
+    at("trace").max = count;
+    at("grid").style.setProperty("--columns", traces.columns.length - 1);
+    at("grid").replaceChildren(...Array.from({ length: count }, () => element("i")));
+    at("traces").hidden = false;
+    this.#hide();
+  }
+
+  #word({ word, attention }, hasAttention) {
+    if (!hasAttention) return element("span", {}, word);
+    const strongest = this.#description.attended
+      .map((concept, place) => [concept, attention[place]])
+      .sort((one, other) => other[1] - one[1]);
+    const told = strongest.slice(0, 3).map(([concept, weight]) => `${concept} ${percent(weight)}`);
+    const button = element("button", { type: "button", className: "word" }, word);
+    button.setAttribute("aria-label", `${word}: from ${told.join(", ")}`);
+    const enter = () => {
+      at("concepts").classList.add("attended");
+      for (const [concept, weight] of strongest) this.#fillChip(concept, weight / (strongest[0][1] || 1), weight);
+      at("caption-hint").textContent = `“${word}” came from ${told.join(", ")}.`;
+    };
+    const leave = () => {
+      at("concepts").classList.remove("attended");
+      at("caption-hint").textContent = "Point at a word to see which concept words it came from.";
+      this.#confidences();
+    };
+    button.addEventListener("pointerenter", enter);
+    button.addEventListener("focus", enter);
+    button.addEventListener("pointerleave", leave);
+    button.addEventListener("blur", leave);
+    return button;
+  }
+
+  #chip({ word }) {
+    const number = element("small");
+    const chip = element("button", { type: "button", className: "chip" }, word, number);
+    chip.setAttribute("aria-pressed", "false");
+    chip.addEventListener("click", () => {
+      if (chip.getAttribute("aria-pressed") === "true") this.#hide();
+      else this.#showConcept(word);
+    });
+    this.#chips.set(word, { chip, number });
+    return chip;
+  }
+
+  #confidences() {
+    for (const { word, confidence } of this.#description.concepts) this.#fillChip(word, confidence, confidence);
+  }
+
+  #fillChip(word, fill, share) {
+    const found = this.#chips.get(word);
+    if (!found) return;
+    found.chip.style.setProperty("--fill", fill.toFixed(3));
+    found.number.textContent = percent(share);
+  }
+
+  #showConcept(word) {
+    const found = this.#traces?.concepts.find((concept) => concept.word === word);
+    if (!found) return;
+    const weights = shareOf(found.shares);
+    const order = weights.map((_, trace) => trace).sort((one, other) => weights[other] - weights[one]);
+    this.#light(weights, `“${word}”, most by trace ${order[0] + 1}`, word);
+    at("trace").value = order[0] + 1;
+  }
+
+  #showTrace(number) {
+    this.#light(
+      this.#traces.attention[0].map((_, trace) => Number(trace === number)),
+      `Trace ${number + 1} of ${this.#traces.attention[0].length}`,
+      null,
+    );
+  }
+
+  #hide() {
+    this.#light(null, "Pick a word, or slide through the traces", null);
+  }
+
+  #light(weights, name, word) {
+    this.#heat.show(weights);
+    at("trace-name").value = name;
+    at("trace").setAttribute("aria-valuetext", name);
+    at("traces-off").disabled = weights === null;
+    const most = Math.max(...(weights ?? [1]));
+    [...at("grid").children].forEach((cell, trace) => {
+      cell.style.setProperty("--share", weights ? (weights[trace] / most).toFixed(3) : 0);
+    });
+    for (const [each, { chip }] of this.#chips) chip.setAttribute("aria-pressed", String(each === word));
+    if (word) say(`Showing where “${word}” was seen.`);
+  }
+}

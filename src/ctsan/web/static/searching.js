@@ -1,0 +1,156 @@
+// The library: a sentence, or a clip to find others like it, with concept words as filters.
+
+import { ask } from "./api.js";
+import { at, element, say, showError } from "./page.js";
+import { clock } from "./player.js";
+
+export class Searching {
+  #open;
+  #read;
+  #asked = null; // {query} or {like}, and what is shown above the results
+  #filters = new Map(); // "concept" or "without" by word
+  #cancel = new AbortController();
+
+  // `open` shows a moment that was found; `read` gives the id of a clip that is like it.
+  constructor({ open, read }) {
+    this.#open = open;
+    this.#read = read;
+    at("search").hidden = false;
+    at("search").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const query = at("query").value.trim();
+      if (query) this.search({ query }, `“${query}”`);
+    });
+    at("found-close").addEventListener("click", () => this.close());
+  }
+
+  close() {
+    this.#cancel.abort();
+    at("found").hidden = true;
+    at("query").focus();
+  }
+
+  async search(asked, title) {
+    this.#cancel.abort();
+    this.#cancel = new AbortController();
+    this.#asked = { asked, title };
+    const parameters = new URLSearchParams(asked);
+    for (const [word, kind] of this.#filters) parameters.append(kind, word);
+    showError("");
+    at("found").hidden = false;
+    at("found").setAttribute("aria-busy", "true");
+    at("found-title").textContent = `Searching for ${title}`;
+    try {
+      const answer = await ask(`/api/search?${parameters}`, { signal: this.#cancel.signal });
+      at("found-title").textContent = `Found for ${title}`;
+      this.#show(answer);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      at("found-title").textContent = `Nothing found for ${title}`;
+      at("results").replaceChildren();
+      showError(error.message);
+    } finally {
+      at("found").setAttribute("aria-busy", "false");
+    }
+  }
+
+  #show({ hits, has_match, trust, unknown }) {
+    const notes = [];
+    if (!hits.length) notes.push("Nothing in the library fits.");
+    else if (!has_match) {
+      const often = trust ? ` (so it was for ${Math.round(100 * trust)} % of test queries)` : "";
+      notes.push(`Probably nothing in the library fits${often}. What comes nearest:`);
+    }
+    if (unknown.length) notes.push(`Not known to the model: ${unknown.join(", ")}.`);
+    at("found-none").textContent = notes.join(" ");
+    at("found-none").hidden = !notes.length;
+    at("results").replaceChildren(...hits.map((hit) => this.#result(hit)));
+    this.#showFilters(hits);
+    say(`${hits.length} moments were found. ${notes.join(" ")}`);
+  }
+
+  // The words of the best hits, to narrow the search: once for only those, twice for none of those.
+  #showFilters(hits) {
+    const counts = new Map();
+    for (const { concepts } of hits) {
+      for (const { word } of concepts) counts.set(word, (counts.get(word) ?? 0) + 1);
+    }
+    const common = [...counts].sort((one, other) => other[1] - one[1]).map(([word]) => word);
+    const words = [...new Set([...this.#filters.keys(), ...common])].slice(0, 14);
+    at("filters").replaceChildren(
+      ...words.map((word) => {
+        const kind = this.#filters.get(word);
+        const text = { concept: `only ${word}`, without: `no ${word}` }[kind] ?? word;
+        const chip = element("button", { type: "button", className: "chip" }, text);
+        chip.setAttribute("aria-pressed", String(Boolean(kind)));
+        chip.addEventListener("click", () => {
+          if (!kind) this.#filters.set(word, "concept");
+          else if (kind === "concept") this.#filters.set(word, "without");
+          else this.#filters.delete(word);
+          this.search(this.#asked.asked, this.#asked.title);
+        });
+        return chip;
+      }),
+    );
+  }
+
+  #result(hit) {
+    const picture = new Image();
+    picture.src = `/api/library/${hit.id}/thumbnail`;
+    picture.alt = "";
+    picture.loading = "lazy";
+    const time = element("span", {}, hit.end ? `${clock(hit.start)} – ${clock(hit.end)}` : "picture");
+    const open = element("button", { type: "button", className: "open" }, picture, time);
+    open.setAttribute("aria-label", `Open ${hit.name} at ${clock(hit.start)}`);
+    open.addEventListener("click", () => this.#open(hit));
+    if (!hit.is_picture) playOnHover(open, hit);
+    const like = element("button", { type: "button", className: "quiet" }, "More like this");
+    like.addEventListener("click", async () => {
+      like.disabled = true;
+      like.textContent = "Looking at it…";
+      try {
+        await this.search({ like: await this.#read(hit) }, `clips like ${hit.name}`);
+      } catch (error) {
+        showError(error.message);
+      } finally {
+        like.disabled = false;
+        like.textContent = "More like this";
+      }
+    });
+    const matched = hit.matched.length ? hit.matched : hit.concepts.slice(0, 4).map(({ word }) => word);
+    return element(
+      "li",
+      { className: "card result" },
+      open,
+      element(
+        "div",
+        { className: "about" },
+        element("span", { className: "name" }, hit.name),
+        element("span", { className: "hint" }, matched.join(", ")),
+        like,
+      ),
+    );
+  }
+}
+
+function playOnHover(place, { id, start, end }) {
+  let video = null;
+  const stop = () => {
+    video?.remove();
+    video = null;
+  };
+  const begin = () => {
+    if (video || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    video = element("video", { muted: true, playsInline: true, src: `/api/library/${id}/video#t=${start}` });
+    video.addEventListener("timeupdate", () => {
+      if (video && end && video.currentTime > end) video.currentTime = start;
+    });
+    video.addEventListener("error", stop);
+    place.querySelector("img").after(video);
+    video.play().catch(stop);
+  };
+  place.addEventListener("pointerenter", begin);
+  place.addEventListener("focus", begin);
+  place.addEventListener("pointerleave", stop);
+  place.addEventListener("blur", stop);
+}

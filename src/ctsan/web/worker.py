@@ -1,0 +1,177 @@
+"""A process that reads clips for the server: decodes them and makes their feature maps.
+
+Files of strangers meet decoders here and nowhere else. The process has a limit of memory, cannot write files,
+and is killed from outside when it takes too long; the server only sees the messages that it sends.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ctsan.errors import VideoError
+from ctsan.video.backbone import Backbone, find_backbone
+from ctsan.video.engine import Engine, load_engine
+from ctsan.video.frames import Frames, pictures_at, probe, sample_frames
+from ctsan.video.shots import MAX_SECONDS, frames_of_shots
+from ctsan.web.messages import Message, pack, receive_from
+
+_BATCH = 4  # frames between two signs of progress
+_THUMBNAIL = (400, 400)
+_POSTER = (640, 640)  # the box that it fits into
+_OPEN_FILES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    backbone: Backbone
+    engine: Engine
+
+
+def main() -> None:
+    """Answer requests from stdin until it ends; `argv[1]` says with which networks and limits."""
+    settings = json.loads(sys.argv[1])
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints goes to stderr, not among the messages
+    networks = []
+    for name, weights in settings["backbones"]:
+        backbone = find_backbone(name, Path(weights) if weights else None)
+        networks.append(Network(backbone, load_engine(backbone)))
+    _confine(settings["memory"])
+    _send(out, Message({"kind": "started"}))
+    while (request := receive_from(sys.stdin.buffer)) is not None:
+        try:
+            file = Path(request.head["file"])
+            if request.head["what"] == "picture":
+                _send(out, read_picture(file, request.head["second"]))
+            else:
+                for message in read_clip(file, networks, request.head):
+                    _send(out, message)
+            _send(out, Message({"kind": "done"}))
+        except VideoError as error:
+            _send(out, Message({"kind": "error", "text": f"{_sentence(error.what)}. {error.remedy}"}))
+        except MemoryError:
+            text = "Reading it takes more memory than is allowed. Make its pictures smaller, or cut it."
+            _send(out, Message({"kind": "error", "text": text}))
+
+
+def read_clip(file: Path, networks: list[Network], limits: Mapping[str, Any]) -> Iterator[Message]:
+    """All that the server wants to know of a clip: first of the whole of it, then of the shots of a long one.
+
+    Raises:
+        VideoError: it cannot be read, or is larger or longer than the limits allow.
+    """
+    info = probe(file)
+    if info.duration > limits["seconds"]:
+        what = f"it is {info.duration:,.0f} seconds long, and {limits['seconds']:,.0f} are allowed"
+        raise VideoError(file, what, "Cut it into pieces.")
+    if info.width * info.height > limits["pixels"]:
+        what = f"its pictures of {info.width:,} × {info.height:,} are larger than is allowed"
+        raise VideoError(file, what, f"Scale them down to at most {limits['pixels']:,} pixels.")
+    [(poster, _)] = pictures_at(file, np.zeros(1), box=_POSTER)
+    height, width = poster.shape[:2]
+    yield Message(
+        {"kind": "info", "duration": info.duration, "width": width, "height": height}, _jpeg(poster)
+    )
+    frames = {
+        size: sample_frames(file, size=size) for size in {each.backbone.image_size for each in networks}
+    }
+    total = sum(len(frames[each.backbone.image_size].times) for each in networks)
+    done = 0
+    for place, network in enumerate(networks):
+        sampled = frames[network.backbone.image_size]
+        if place == 0:
+            for pixels, time in zip(sampled.pixels, sampled.times, strict=True):
+                yield Message({"kind": "picture", "time": float(time)}, _jpeg(pixels))
+        parts = []
+        for start in range(0, len(sampled.pixels), _BATCH):
+            parts.append(network.engine(sampled.pixels[start : start + _BATCH]))
+            done += len(parts[-1])
+            yield Message({"kind": "progress", "share": done / total})
+        yield _maps(network, np.concatenate(parts), sampled)
+    is_long = info.duration > MAX_SECONDS and limits["shots"] > 0
+    yield Message({"kind": "read", "shots": is_long})
+    if is_long:
+        yield from _read_shots(file, networks, limits["shots"])
+
+
+def read_picture(file: Path, second: float) -> Message:
+    """A thumbnail.
+
+    Raises:
+        VideoError: the file cannot be read.
+    """
+    pictures = pictures_at(file, np.array([second]), box=_THUMBNAIL)
+    if not pictures:
+        raise VideoError(file, "not one picture could be decoded", "Index the folder again.")
+    return Message({"kind": "picture"}, _jpeg(pictures[0][0]))
+
+
+def _read_shots(file: Path, networks: list[Network], most: int) -> Iterator[Message]:
+    size = networks[0].backbone.image_size  # the same for all there are
+    for number, (shot, frames) in enumerate(frames_of_shots(file, size=size)):
+        if number == most:
+            return
+        middle = frames.pixels[len(frames.pixels) // 2]
+        yield Message({"kind": "shot", "start": shot.start, "end": shot.end}, _jpeg(middle))
+        for network in networks:
+            yield _maps(network, network.engine(frames.pixels), frames)
+        yield Message({"kind": "shot read", "end": shot.end})
+
+
+def _maps(network: Network, maps: NDArray[np.float16], frames: Frames) -> Message:
+    head = {
+        "kind": "maps",
+        "backbone": network.backbone.name,
+        "shape": maps.shape,
+        "times": frames.times.tolist(),
+    }
+    return Message(head, np.ascontiguousarray(maps, dtype=np.float16).tobytes())
+
+
+def _jpeg(pixels: NDArray[np.uint8]) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=82)
+    return file.getvalue()
+
+
+def _confine(memory: int) -> None:
+    """From now on: so much more memory, no new bytes in any file, few open files, no dumps."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) if _has_proc() else 0
+    limits: list[tuple[int, int]] = [
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, _OPEN_FILES),
+        (resource.RLIMIT_CORE, 0),
+    ]
+    if pages:
+        limits.append((resource.RLIMIT_AS, pages * resource.getpagesize() + memory))
+    for limit, value in limits:
+        resource.setrlimit(limit, (value, value))
+
+
+def _has_proc() -> bool:
+    return sys.platform == "linux"
+
+
+def _sentence(what: str) -> str:
+    return what[:1].upper() + what[1:]
+
+
+def _send(out: BinaryIO, message: Message) -> None:
+    out.write(pack(message))
+    out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Servers to be tested, and what is done with them again and again."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from httpx import Client
+from starlette.types import ASGIApp
+
+_PATIENCE = 120  # seconds
+
+
+@contextmanager
+def served(app: ASGIApp) -> Iterator[Client]:
+    """A client of a server in a thread of this process."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        with Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=_PATIENCE) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+@contextmanager
+def running(models: list[Path], *options: object) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    named = [option for folder in models for option in ("--model", str(folder))]
+    command = [sys.executable, "-m", "ctsan", "serve", "--port", "0", *named, *map(str, options)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("Open http://"), line
+        yield line.removeprefix("Open ").strip().rstrip("/"), process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def upload(client: Client, file: Path) -> str:
+    answer = client.post("/api/clips", content=file.read_bytes())
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def until(client: Client, clip: str, *states: str, seconds: float = _PATIENCE) -> dict[str, Any]:
+    """What is known of a clip once it is in one of some states."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        known: dict[str, Any] = client.get(f"/api/clips/{clip}").json()
+        if known["state"] in states:
+            return known
+        time.sleep(0.05)
+    raise AssertionError(f"still {known}")
+
+
+def workers_of(process: int) -> list[int]:
+    """Processes that read clips for another."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            command = (status.parent / "cmdline").read_bytes()
+        except OSError:  # it has ended meanwhile
+            continue
+        if parent == process and b"ctsan.web.worker" in command:
+            found.append(int(status.parent.name))
+    return found
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]

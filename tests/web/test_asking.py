@@ -1,0 +1,167 @@
+"""What the API answers is what the predictor says of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from httpx import Client
+
+from clip_making import counting, encode
+from ctsan.predictor import Predictor
+from web.serving import until, upload
+
+
+@pytest.fixture(scope="module")
+def clip_id(client: Client, clip: Path) -> str:
+    return upload(client, clip)
+
+
+def test_description_is_the_predictors(client: Client, clip_id: str, clip: Path, asked: Predictor) -> None:
+    found, tracing = asked.describe(clip), asked.trace(clip)
+    answer = client.get(f"/api/clips/{clip_id}/description").json()
+    assert answer["caption"] == found.caption
+    assert answer["score"] == pytest.approx(found.captions[0].score, abs=1e-4)
+    assert [each["word"] for each in answer["concepts"]] == [each.word for each in found.concepts]
+    assert " ".join(each["word"] for each in answer["words"]) == found.caption
+    weights = [each["attention"] for each in answer["words"]]
+    np.testing.assert_allclose(weights, tracing.output_weights, atol=1e-3)
+    assert len(answer["attended"]) == 4
+
+
+def test_traces_look_somewhere_at_every_moment(client: Client, clip_id: str) -> None:
+    answer = client.get(f"/api/clips/{clip_id}/traces").json()
+    attention = np.array(answer["attention"])
+    assert attention.shape == (len(answer["times"]), 16, 4, 4)
+    np.testing.assert_allclose(attention.sum(axis=(2, 3)), 1, atol=2e-3)
+    assert answer["times"][0] == 0
+    assert answer["rows"][0] == 0
+    assert answer["columns"][-1] == 1
+    assert all(len(each["shares"]) == 16 for each in answer["concepts"])
+
+
+def test_a_concept_word_that_was_not_seen_is_followed_too(client: Client, clip_id: str) -> None:
+    seen = {each["word"] for each in client.get(f"/api/clips/{clip_id}/concepts").json()}
+    word = next(each for each in client.get("/api/library/words").json() if each not in seen)
+    answer = client.get(f"/api/clips/{clip_id}/traces", params={"concept": word}).json()
+    assert answer["concepts"][-1]["word"] == word
+    unknown = client.get(f"/api/clips/{clip_id}/traces", params={"concept": "xylophone"})
+    assert unknown.status_code == 422
+    assert "xylophone" in unknown.json()["error"]["message"]
+
+
+def test_blanks_are_filled_as_by_the_predictor(
+    client: Client, clip_id: str, clip: Path, asked: Predictor
+) -> None:
+    sentence = "the ___ moves to the ___"
+    found = asked.fill(clip, sentence)
+    answer = client.post(f"/api/clips/{clip_id}/fill", json={"sentence": sentence}).json()
+    assert answer["filled"] == found.filled
+    assert [[each["word"] for each in blank] for blank in answer["blanks"]] == [
+        [each.word for each in blank.answers] for blank in found.blanks
+    ]
+
+
+def test_sentences_are_chosen_as_by_the_predictor(
+    client: Client, clip_id: str, clip: Path, asked: Predictor
+) -> None:
+    sentences = ["a blue square moves", "the yellow heart grows", "a shape on the water"]
+    found = asked.choose(clip, sentences)
+    answer = client.post(f"/api/clips/{clip_id}/choose", json={"sentences": sentences}).json()
+    assert answer["choice"] == found.choice
+    assert answer["scores"] == pytest.approx([each.score for each in found.choices], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("path", "question", "about"),
+    [
+        ("fill", {"sentence": "no blank at all"}, "no blank"),
+        ("fill", {"sentence": "__ __ __ __ __ and a shape"}, "more than 4 blanks"),
+        ("fill", {"sentence": "x" * 501}, "sentence"),
+        ("fill", {"words": "a __"}, "words"),
+        ("choose", {"sentences": ["only one"]}, "sentences"),
+        ("choose", {"sentences": ["a square", "zyx qwv"]}, "zyx"),
+    ],
+)
+def test_questions_that_cannot_be_asked_are_explained(
+    client: Client, clip_id: str, path: str, question: dict[str, object], about: str
+) -> None:
+    answer = client.post(f"/api/clips/{clip_id}/{path}", json=question)
+    assert answer.status_code == 422
+    assert about in answer.json()["error"]["message"]
+
+
+def test_pictures_are_those_that_the_model_sees(client: Client, clip_id: str) -> None:
+    known = until(client, clip_id, "ready")
+    assert (known["width"], known["height"]) == (640, 360) or known["width"] > 0
+    last = client.get(f"/api/clips/{clip_id}/pictures/{len(known['times']) - 1}")
+    assert last.headers["content-type"] == "image/jpeg"
+    assert last.content.startswith(b"\xff\xd8")
+    assert client.get(f"/api/clips/{clip_id}/pictures/{len(known['times'])}").status_code == 404
+    assert client.get(f"/api/clips/{clip_id}/poster").content.startswith(b"\xff\xd8")
+
+
+def test_a_picture_is_a_clip_too(client: Client, tmp_path: Path) -> None:
+    picture = encode(tmp_path / "still.png", list(counting(1)), codec="png")
+    known = until(client, upload(client, picture), "ready", "failed")
+    assert known["state"] == "ready"
+    assert known["times"] == [0.0]
+
+
+def test_a_long_video_is_described_shot_by_shot(client: Client, long_clip: Path) -> None:
+    clip = upload(client, long_clip)
+    client.get(f"/api/clips/{clip}/description")
+    known = until(client, clip, "ready")
+    assert known["duration"] == 40
+    while (answer := client.get(f"/api/clips/{clip}/shots").json())["state"] == "reading":
+        pass
+    assert answer["state"] == "ready"
+    assert [round(shot["start"]) for shot in answer["shots"]] == [0, 10, 20, 30]
+    assert answer["shots"][-1]["end"] == pytest.approx(40, abs=0.3)
+    track = client.get(f"/api/clips/{clip}/shots.vtt")
+    assert track.headers["content-type"].startswith("text/vtt")
+    assert track.text.startswith("WEBVTT\n\n00:00:00.000 --> 00:00:10.000\n")
+    assert track.text.count("-->") == 4
+    assert client.get(f"/api/clips/{clip}/shots/3/picture").content.startswith(b"\xff\xd8")
+
+
+def test_the_library_is_searched(client: Client, corpus: Path) -> None:
+    found = client.get("/api/search", params={"query": "a blue square moves", "n": 3}).json()
+    assert len(found["hits"]) == 3
+    names = {file.name for file in (corpus / "clips").iterdir()}
+    assert {hit["name"] for hit in found["hits"]} <= names
+    scores = [hit["score"] for hit in found["hits"]]
+    assert scores == sorted(scores, reverse=True)
+    hit = found["hits"][0]
+    assert client.get(f"/api/library/{hit['id']}/thumbnail").content.startswith(b"\xff\xd8")
+    part = client.get(f"/api/library/{hit['id']}/video", headers={"Range": "bytes=4-7"})
+    assert part.status_code == 206
+    assert part.content == b"ftyp"
+    opened = client.post(f"/api/library/{hit['id']}/open").json()["id"]
+    assert client.get(f"/api/clips/{opened}/description").status_code == 200
+    assert (corpus / "clips" / hit["name"]).exists()
+
+
+def test_a_clip_is_most_like_itself(client: Client, clip_id: str, clip: Path) -> None:
+    found = client.get("/api/search", params={"like": clip_id}).json()
+    assert found["hits"][0]["name"] == clip.name
+    assert found["hits"][0]["score"] == pytest.approx(1, abs=1e-2)
+
+
+def test_concept_words_narrow_the_search(client: Client) -> None:
+    everything = client.get("/api/search", params={"query": "a shape moves", "n": 14}).json()["hits"]
+    word = everything[0]["concepts"][-1]["word"]
+    having = {hit["id"] for hit in everything if word in [each["word"] for each in hit["concepts"]]}
+    for kind, expected in (("concept", having), ("without", {hit["id"] for hit in everything} - having)):
+        found = client.get("/api/search", params={"query": "a shape moves", "n": 14, kind: word}).json()
+        assert {hit["id"] for hit in found["hits"]} == expected
+
+
+def test_everything_is_documented(client: Client) -> None:
+    described = client.get("/api/openapi.json").json()
+    assert len(described["paths"]) >= 17
+    for path, verbs in described["paths"].items():
+        for verb, about in verbs.items():
+            assert about["description"].endswith("."), (verb, path)
+            assert "429" in about["responses"]

@@ -1,0 +1,194 @@
+"""Who may ask, what is refused, and what hostile files and requests can do: nothing."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from httpx import Client
+from PIL import Image
+
+from clip_making import counting, encode
+from web.conftest import Serve
+from web.serving import files_in, until, upload
+
+
+def test_every_answer_tells_browsers_to_be_strict(client: Client) -> None:
+    for path in ("/", "/static/app.js", "/api/status", "/api/clips/none", "/nowhere"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_the_page_needs_nothing_from_elsewhere(client: Client) -> None:
+    folder = Path(__file__).parents[2] / "src/ctsan/web/static"
+    page = client.get("/").text
+    assert "style=" not in page
+    for file in folder.iterdir():
+        text = client.get(f"/static/{file.name}").text.replace("http://www.w3.org/2000/svg", "")
+        assert "http:" not in text
+        assert "https:" not in text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "localhost.evil.example:80"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_other_sites_cannot_ask(client: Client, headers: dict[str, str]) -> None:
+    for answer in (
+        client.get("/api/status", headers=headers),
+        client.post("/api/clips", headers=headers, content=b""),
+    ):
+        assert answer.status_code == 403
+        assert answer.json()["error"]["code"] == "forbidden"
+
+
+def test_a_token_opens(serve: Serve) -> None:
+    with serve(token="secret-word") as client:
+        for path in ("/", "/static/app.js", "/api/status", "/?token=wrong"):
+            assert client.get(path).status_code == 401
+        wrong = client.get("/api/status", headers={"Authorization": "Bearer secret"})
+        assert wrong.status_code == 401
+        right = client.get("/api/status", headers={"Authorization": "Bearer secret-word"})
+        assert right.status_code == 200
+        welcome = client.get("/?token=secret-word", follow_redirects=False)
+        assert welcome.headers["location"] == "/"
+        assert "HttpOnly" in welcome.headers["set-cookie"]
+        assert client.get("/api/status").status_code == 200  # the cookie is enough
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/clips/..%2f..%2fetc%2fpasswd",
+        "/api/clips/%2e%2e/description",
+        "/api/clips/..%5c..%5c/poster",
+        "/api/clips/a%00b/traces",
+        "/api/library/..%2f..%2fclips%2f0001.mp4/video",
+        "/static/..%2fapp.py",
+        "/static/%2e%2e/app.py",
+        "/static//etc/passwd",
+    ],
+)
+def test_no_path_reaches_the_disk(client: Client, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code in (404, 405)
+    assert "root:" not in answer.text
+    assert "import" not in answer.text
+
+
+def test_uploads_are_private_and_go_when_they_are_read(serve: Serve, spool: Path, clip: Path) -> None:
+    with serve() as client:
+        [private] = spool.iterdir()
+        assert private.stat().st_mode & 0o077 == 0
+        until(client, upload(client, clip), "ready")
+        assert files_in(spool) == []
+    assert list(spool.iterdir()) == []
+
+
+def damaged(folder: Path, clip: Path) -> Iterator[tuple[str, bytes]]:
+    content = clip.read_bytes()
+    yield "empty", b""
+    yield "text", b"this is no video\n" * 50
+    yield "noise", np.random.default_rng(0).bytes(20_000)
+    yield "cut off", content[: len(content) // 3]
+    yield "header only", content[:32]
+    yield "zeros after the header", content[:64] + bytes(10_000)
+    yield "playlist", b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n"
+    yield "concat", b"ffconcat version 1.0\nfile /etc/passwd\n"
+    yield "svg", b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+        archive.writestr("a.mp4", content)
+    yield "zip", (folder / "a.zip").read_bytes()
+    Image.new("L", (12_000, 9_000)).save(folder / "bomb.png")
+    yield "more pixels than allowed", (folder / "bomb.png").read_bytes()
+
+
+def test_bad_files_are_explained_and_leave_nothing(
+    serve: Serve, spool: Path, clip: Path, tmp_path: Path
+) -> None:
+    with serve() as client:
+        for name, content in damaged(tmp_path, clip):
+            clip_id = client.post("/api/clips", content=content).json()["id"]
+            known = until(client, clip_id, "failed", "ready")
+            assert known["state"] == "failed", name
+            assert known["error"].endswith("."), name
+            assert str(spool) not in known["error"], name
+            assert "Traceback" not in known["error"], name
+            answer = client.get(f"/api/clips/{clip_id}/description")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (422, "unreadable")
+        assert files_in(spool) == []
+        assert until(client, upload(client, clip), "ready")
+
+
+def test_uploads_are_limited(serve: Serve, spool: Path, clip: Path, tmp_path: Path) -> None:
+    content = clip.read_bytes()
+    with serve(upload_bytes=len(content) - 1) as client:
+        assert client.post("/api/clips", content=content).status_code == 413
+        pieces = (content[start : start + 1000] for start in range(0, len(content), 1000))
+        answer = client.post("/api/clips", content=pieces)  # of a length that nobody announces
+        assert answer.status_code == 413
+        assert answer.json()["error"]["code"] == "too_large"
+        assert files_in(spool) == []
+    with serve(seconds=1.0, pixels=48 * 64 - 1) as client:
+        assert "seconds long" in until(client, upload(client, clip), "failed")["error"]
+        short = encode(tmp_path / "short.mp4", counting(12))
+        assert "larger than is allowed" in until(client, upload(client, short), "failed")["error"]
+
+
+def test_other_requests_are_limited_too(client: Client) -> None:
+    large = {"sentences": ["a" * 400] * 400}
+    assert client.post("/api/clips/none/choose", json=large).status_code == 413
+    pieces = (b" " * 1000 for _ in range(100))
+    answer = client.post("/api/clips/none/choose", content=pieces)
+    assert answer.status_code in (400, 404, 422)
+
+
+def test_the_oldest_clips_are_forgotten(serve: Serve, clip: Path) -> None:
+    with serve(clips=2) as client:
+        ids = []
+        for _ in range(3):
+            ids.append(upload(client, clip))
+            until(client, ids[-1], "ready")
+        upload(client, clip)
+        assert client.get(f"/api/clips/{ids[0]}").status_code == 404
+        assert client.get(f"/api/clips/{ids[2]}").status_code == 200
+
+
+def test_twenty_clients_at_once_are_answered_or_told_to_wait(serve: Serve, clip: Path) -> None:
+    content = clip.read_bytes()
+
+    def ask(client: Client) -> list[int]:
+        given = client.post("/api/clips", content=content)
+        if given.status_code != 201:
+            return [given.status_code]
+        clip_id = given.json()["id"]
+        path = f"/api/clips/{clip_id}"
+        answers = [client.get(f"{path}/description"), client.post(f"{path}/fill", json={"sentence": "a __"})]
+        return [answer.status_code for answer in answers]
+
+    with serve(unread_clips=8) as client, ThreadPoolExecutor(20) as clients:
+        statuses = [status for each in clients.map(ask, [client] * 20) for status in each]
+        assert set(statuses) <= {200, 429}
+        assert statuses.count(200) >= 8
+        assert client.get("/api/status").status_code == 200
+
+
+def test_a_server_without_a_model_for_it_says_so(serve: Serve) -> None:
+    with serve() as client:
+        answer = client.get("/api/search", params={"query": "a square"})
+        assert answer.status_code == 409
+        assert "ctsan index" in answer.json()["error"]["message"]

@@ -1,0 +1,233 @@
+"""The page in a real browser: every feature, on real clips."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clip_making import counting, encode
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+playwright = pytest.importorskip("playwright.sync_api")
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no browser here")
+
+_PATIENCE = 120_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[playwright.Browser]:
+    with playwright.sync_playwright() as started:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        with started.chromium.launch(executable_path=BROWSER, args=options) as opened:
+            yield opened
+
+
+@pytest.fixture
+def page(browser: playwright.Browser, server: str) -> Iterator[playwright.Page]:
+    """The page, freshly opened; whatever it complains of fails the test."""
+    complaints: list[str] = []
+    with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        context.set_default_timeout(_PATIENCE)
+        opened = context.new_page()
+        opened.on("pageerror", lambda error: complaints.append(str(error)))
+        opened.on(
+            "console", lambda said: complaints.append(said.text) if "Security Policy" in said.text else None
+        )
+        opened.on(
+            "request",
+            lambda asked: (
+                complaints.append(asked.url) if not asked.url.startswith((server, "blob:")) else None
+            ),
+        )
+        opened.goto(server)
+        opened.wait_for_selector("html[data-ready]")
+        yield opened
+    assert complaints == []
+
+
+def give(page: playwright.Page, clip: Path) -> None:
+    page.set_input_files("#file", clip)
+    page.wait_for_selector("#description:not([hidden])")
+
+
+def becomes(page: playwright.Page, expression: str) -> None:
+    """Wait for something to be true. Playwright's own way of waiting is against the page's policy."""
+    end = time.monotonic() + _PATIENCE / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(50)
+
+
+def test_a_video_plays_beside_its_caption(page: playwright.Page, clip: Path) -> None:
+    give(page, clip)
+    becomes(page, "document.getElementById('video').currentTime > 0.3")
+    words = page.locator("#caption .word")
+    assert words.count() == len(page.inner_text("#caption").split())
+    assert page.inner_text("#said").startswith("It says: ")
+    words.first.hover()
+    assert "came from" in page.inner_text("#caption-hint")
+    page.keyboard.press("Escape")
+    page.mouse.move(0, 0)
+    words.first.focus()  # the same by keyboard
+    assert "came from" in page.inner_text("#caption-hint")
+    assert page.locator("#strip img").count() > 3
+
+
+def test_a_concept_word_lights_up_where_it_was_seen(page: playwright.Page, clip: Path) -> None:
+    give(page, clip)
+    page.wait_for_selector("#traces:not([hidden])")
+    chip = page.locator("#concepts .chip").first
+    assert "%" in chip.inner_text()
+    is_lit = "document.getElementById('heat').classList.contains('on')"
+    assert not page.evaluate(is_lit)
+    chip.focus()
+    page.keyboard.press("Enter")
+    assert chip.get_attribute("aria-pressed") == "true"
+    assert page.evaluate(is_lit)
+    drawn = """() => {
+      const canvas = document.getElementById("heat");
+      return [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data];
+    }"""
+    becomes(page, f"({drawn})().some((value) => value > 0)")
+    pixels = page.evaluate(drawn)
+    assert max(pixels[0::4]) - min(pixels[0::4]) > 40  # warm in some places and not in others
+    page.evaluate("document.getElementById('video').pause()")
+    page.locator("#trace").focus()
+    page.keyboard.press("Home")
+    assert page.inner_text("#trace-name") == "Trace 1 of 16"
+    first = page.evaluate(drawn)
+    page.keyboard.press("End")
+    assert page.inner_text("#trace-name") == "Trace 16 of 16"
+    page.wait_for_timeout(200)
+    assert page.evaluate(drawn) != first
+    page.click("#traces-off")
+    assert not page.evaluate(is_lit)
+
+
+def test_blanks_are_filled_while_typing(page: playwright.Page, clip: Path) -> None:
+    give(page, clip)
+    page.fill("#blank", "")
+    page.locator("#blank").press_sequentially("the ___ moves to the ___")
+    becomes(page, "document.querySelectorAll('#filled mark').length === 2")
+    assert page.locator("#fillings ul").count() == 2
+    assert page.locator("#fillings ul").first.locator("li").count() == 5
+    page.fill("#blank", "no blank")
+    page.wait_for_selector("#filled", state="hidden")
+    assert "___" in page.inner_text("#blank-hint")
+
+
+def test_the_best_of_five_sentences_is_marked(page: playwright.Page, clip: Path) -> None:
+    give(page, clip)
+    for place, sentence in enumerate(["a square moves", "a heart grows", "water", "a small star", "a leaf"]):
+        page.locator("#choices input").nth(place).fill(sentence)
+    becomes(page, "[...document.querySelectorAll('#choices .number')].every((number) => number.textContent)")
+    assert page.locator("#choices .best").count() == 1
+    scores = [
+        float(text.removesuffix(" best")) for text in page.locator("#choices .number").all_inner_texts()
+    ]
+    best = page.locator("#choices .best .number").inner_text()
+    assert float(best.removesuffix(" best")) == max(scores)
+
+
+def test_the_library_is_searched_and_a_hit_opens(page: playwright.Page) -> None:
+    page.fill("#query", "a blue square moves")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#results .result")
+    hits = page.locator("#results .result").count()
+    assert hits > 3
+    becomes(page, "document.querySelector('#results img').naturalWidth > 0")
+    page.locator("#results .open").first.hover()
+    becomes(page, "document.querySelector('#results video')?.currentTime > 0")
+    page.locator("#filters .chip").first.click()
+    page.wait_for_selector("#filters .chip[aria-pressed=true]")
+    page.locator("#results").get_by_text("More like this").first.click()
+    becomes(page, "document.getElementById('found-title').textContent.startsWith('Found for clips')")
+    page.locator("#results .open").first.click()
+    page.wait_for_selector("#description:not([hidden])")
+    becomes(page, "document.getElementById('video').currentTime > 0.2")
+
+
+def test_a_long_video_is_told_shot_by_shot(page: playwright.Page, long_clip: Path) -> None:
+    give(page, long_clip)
+    page.wait_for_selector("#vtt:not([hidden])")
+    assert page.locator("#shot-list li").count() == 4
+    with page.expect_download() as downloading:
+        page.click("#vtt")
+    track = downloading.value.path().read_text(encoding="utf-8")
+    assert track.startswith("WEBVTT")
+    page.locator("#shot-list button").nth(2).click()
+    becomes(page, "document.getElementById('video').currentTime >= 20")
+    page.wait_for_selector("#shot-list li:nth-child(3) [aria-current=true]")
+
+
+def test_what_the_browser_cannot_play_is_shown_by_its_frames(page: playwright.Page, tmp_path: Path) -> None:
+    give(page, encode(tmp_path / "old.avi", counting(48)))
+    page.wait_for_selector("#still:not([hidden])")
+    assert "/pictures/" in str(page.get_attribute("#still", "src"))
+    assert page.is_hidden("#video")
+
+
+def test_errors_stand_in_the_page(page: playwright.Page, tmp_path: Path) -> None:
+    (tmp_path / "letter.mp4").write_text("Dear all", encoding="utf-8")
+    page.set_input_files("#file", tmp_path / "letter.mp4")
+    page.wait_for_selector("#error:not([hidden])")
+    assert "text, not a video" in page.inner_text("#error")
+    assert page.is_visible("#welcome")
+
+
+def test_cancelling_goes_back(page: playwright.Page, clip: Path) -> None:
+    page.route("**/api/clips/*", lambda route: None)  # the server never answers how far it is
+    page.set_input_files("#file", clip)
+    page.click("#cancel")
+    page.wait_for_selector("#welcome:not([hidden])")
+    assert page.inner_text("#said") == "Cancelled."
+    page.unroute("**/api/clips/*")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1600])
+def test_it_fits_every_screen_and_can_be_read(
+    browser: playwright.Browser, server: str, clip: Path, scheme: str, width: int
+) -> None:
+    with browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme) as context:
+        context.set_default_timeout(_PATIENCE)
+        page = context.new_page()
+        page.goto(server)
+        page.wait_for_selector("html[data-ready]")
+        give(page, clip)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        unnamed = """[...document.querySelectorAll("button, input, a")]
+          .filter((each) => each.checkVisibility())
+          .filter((each) => !(each.ariaLabel || each.textContent.trim() || each.labels?.length))
+          .map((each) => each.outerHTML)"""
+        assert page.evaluate(unnamed) == []
+        for selector in ("#caption", ".hint", ".chip small", "#caption-hint", "#choices input"):
+            assert _contrast(page, selector) >= 4.5, selector
+
+
+def _contrast(page: playwright.Page, selector: str) -> float:
+    """Of text with what is behind it, as WCAG counts it."""
+    colours = (
+        page.locator(selector)
+        .locator("visible=true")
+        .first.evaluate("""(element) => {
+      const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+      let ground = element;
+      while (numbers(getComputedStyle(ground).backgroundColor)[3] === 0) ground = ground.parentElement;
+      return [getComputedStyle(element).color, getComputedStyle(ground).backgroundColor].map(numbers);
+    }""")
+    )
+
+    def luminance(colour: list[float]) -> float:
+        linear = [
+            value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+            for value in (part / 255 for part in colour[:3])
+        ]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted(map(luminance, colours), reverse=True)
+    return (light + 0.05) / (dark + 0.05)

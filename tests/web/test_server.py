@@ -1,0 +1,73 @@
+"""The command itself: where it listens, what it prints, and how it stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+
+from commands import ctsan
+from web.serving import running, upload, workers_of
+
+
+def test_sigterm_finishes_what_runs(models: list[Path], clip: Path, tmp_path: Path) -> None:
+    tmp_path = tmp_path / "spool"
+    tmp_path.mkdir()
+    os.environ["TMPDIR"], before = str(tmp_path), os.environ.get("TMPDIR")
+    try:
+        with running(models[:1]) as (address, process), httpx.Client(base_url=address, timeout=120) as client:
+            clip_id = upload(client, clip)
+            answers: list[httpx.Response] = []
+            path = f"/api/clips/{clip_id}/description"
+            asking = threading.Thread(target=lambda: answers.append(client.get(path)))
+            [worker] = workers_of(process.pid)
+            os.kill(worker, signal.SIGSTOP)
+            asking.start()
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            os.kill(worker, signal.SIGCONT)
+            asking.join()
+            assert answers[0].status_code == 200
+            assert answers[0].json()["caption"]
+            process.wait(timeout=60)
+            assert workers_of(process.pid) == []
+            assert list(tmp_path.iterdir()) == []
+    finally:
+        del os.environ["TMPDIR"]
+        if before:
+            os.environ["TMPDIR"] = before
+
+
+def test_another_address_needs_a_token(models: list[Path]) -> None:
+    with running(models[:1], "--host", "0.0.0.0") as (address, _):
+        port = httpx.URL(address).port
+        token = httpx.URL(address).params["token"]
+        assert len(token) >= 20
+        local = f"http://127.0.0.1:{port}/api/status"
+        assert httpx.get(local, timeout=60).status_code == 401
+        assert httpx.get(local, headers={"Authorization": f"Bearer {token}"}, timeout=60).status_code == 200
+
+
+def test_a_port_that_is_taken_is_told(models: list[Path]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = ctsan("serve", "--model", models[0], "--port", port, exit_code=2)
+        assert f"Port {port} is taken" in result.stderr
+
+
+def test_missing_packages_are_told() -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None; sys.argv = ['ctsan', 'serve', '--model', 'none'];"
+        "from ctsan.cli import main; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "pip install 'ctsan[serve]'" in result.stderr
