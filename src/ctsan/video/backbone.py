@@ -105,7 +105,7 @@ def load_trunk(backbone: Backbone) -> nn.Module:
         ) from error
 
 
-def feature_maps(backbone: Backbone) -> nn.Module:
+def feature_maps(backbone: Backbone, *, half: bool = True) -> nn.Module:
     """(N, size, size, 3) bytes in, (N, h, w, C) half-precision maps out: all that an engine has to run."""
     import torch
     from torch import nn
@@ -124,7 +124,8 @@ def feature_maps(backbone: Backbone) -> nn.Module:
         def forward(self, frames: Tensor) -> Tensor:
             x = (frames.permute(0, 3, 1, 2).float() - self.mean) / self.std  # (N, 3, size, size)
             x = F.max_pool2d(self.trunk(x), 2, ceil_mode=True)  # (N, C, 4, 4)
-            return x.permute(0, 2, 3, 1).half()  # (N, 4, 4, C)
+            maps = x.permute(0, 2, 3, 1)  # (N, 4, 4, C)
+            return maps.half() if half else maps
 
     return FeatureMaps().eval()
 

@@ -11,9 +11,10 @@ import math
 import re
 import stat
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import av
@@ -29,6 +30,8 @@ from ctsan.errors import VideoError
 
 SPACING = 10 / 24  # seconds: one frame in ten at the frame rate of films
 MAX_FRAMES = 40
+
+Picture = Callable[[tuple[int, int]], NDArray[np.uint8]]  # width and height -> RGB pixels, upright
 
 _ROUNDING = 1e-3  # seconds: some containers count in thousandths
 _SEEK_COSTS = 12  # frames that could be decoded in the time that one seek takes
@@ -128,6 +131,22 @@ def every_picture(path: Path, *, box: tuple[int, int]) -> Iterator[tuple[NDArray
     """
     with _opened(path) as (container, stream):
         yield from _to_look_at(_timed(container, stream), stream, box)
+
+
+def every_frame(path: Path) -> Iterator[tuple[Picture, float]]:
+    """All pictures of a clip in turn, to be had in any size, with their times in the source.
+
+    Raises:
+        VideoError: the clip cannot be read, or not one picture in it.
+    """
+    with _opened(path) as (container, stream):
+        reformatter = VideoReformatter()
+        nothing = True
+        for frame, time in _timed(container, stream):
+            nothing = False
+            yield partial(_upright_pixels, frame, reformatter=reformatter), time
+        if nothing:
+            raise _nothing_decoded(path)
 
 
 def _timed(container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, float]]:

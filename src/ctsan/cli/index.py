@@ -1,0 +1,109 @@
+"""`ctsan index`: make or renew a library of videos and pictures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ctsan.cli.asking import PATH, WEIGHTS
+from ctsan.cli.output import count, print_json, progress_bar, warn
+
+if TYPE_CHECKING:
+    from ctsan.search.indexing import Outcome, Report
+
+LIBRARY = click.option(
+    "--library", "name", default="main", show_default=True, help="Name of the library; there may be several."
+)
+STORE = click.option(
+    "--store", type=PATH, help="Folder of the libraries [default: in the user's data folder]."
+)
+
+
+@click.command("index")
+@click.argument("folders", nargs=-1, required=True, type=PATH)
+@LIBRARY
+@STORE
+@click.option(
+    "--model",
+    "models",
+    type=PATH,
+    multiple=True,
+    help="Run of 'ctsan train embed', and of rank, choose or describe; may be repeated "
+    "[default: those of the library, or those that ctsan carries].",
+)
+@WEIGHTS
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    folders: tuple[Path, ...],
+    name: str,
+    store: Path | None,
+    models: tuple[Path, ...],
+    weights: Path | None,
+    as_json: bool,
+) -> None:
+    """Look at all videos and pictures in FOLDERS, so that 'ctsan search' finds them.
+
+    Videos of more than half a minute are cut into shots. Run again, it looks only at what is new or changed,
+    follows files that were renamed, and forgets those that are gone. Stopped at any moment, the same command
+    goes on. Files that cannot be read are listed, and the exit code is then 1.
+
+    \b
+    Examples:
+      ctsan index holidays/ films/
+      ctsan index work/ --library work --model runs/embed --model runs/rank --model runs/choose
+    """
+    from ctsan.folders import library_folder
+    from ctsan.pack_folder import DEFAULT
+    from ctsan.search.indexing import index_folders
+
+    library = library_folder(name, store)
+    if not models and not library.exists():
+        models = (Path(DEFAULT),)
+    with progress_bar(0, what="looking", unit="file") as bar:
+
+        def begin(files: int) -> None:
+            bar.total = files
+            bar.refresh()
+
+        def show(outcome: Outcome) -> None:
+            if outcome.error:
+                bar.write(outcome.error, file=sys.stderr)
+            bar.update()
+
+        report = index_folders(folders, library, models=models, weights=weights, on_start=begin, on_file=show)
+    if as_json:
+        print_json(_listed(report, library))
+    else:
+        _print(report, library, name)
+    if report.errors:
+        raise SystemExit(1)
+
+
+def _listed(report: Report, library: Path) -> dict[str, object]:
+    return {
+        "library": str(library),
+        "files": report.files,
+        "shots": report.shots,
+        "new": report.new,
+        "known": report.known,
+        "dropped": report.dropped,
+        "seconds": round(report.seconds, 2),
+        "errors": {str(path): error for path, error in report.errors.items()},
+    }
+
+
+def _print(report: Report, library: Path, name: str) -> None:
+    click.echo(
+        f"{count(report.files, 'file')} with {count(report.shots, 'shot')} in {library}: {report.new:,} "
+        f"looked at now, {report.known:,} known, {report.dropped:,} gone ({report.seconds:.1f} s)"
+    )
+    if report.errors:
+        warn(f"{count(len(report.errors), 'file')} cannot be searched:")
+        for error in report.errors.values():
+            warn(f"  {error}")
+    if report.files:
+        option = "" if name == "main" else f" --library {name}"
+        click.echo(f'Ask it: ctsan search "a dog runs on grass"{option}')

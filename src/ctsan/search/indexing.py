@@ -1,0 +1,244 @@
+"""Fill a library: find videos and pictures, look at what is new, and forget what is gone."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from ctsan.data.corpus import CLIP_SUFFIXES
+from ctsan.data.readers.files import files_below
+from ctsan.errors import Problem, UsageError, VideoError
+from ctsan.search.encodings import concept_words, numbers_of
+from ctsan.search.library import FileRecord, Library, Numbers, RunMark, changing
+from ctsan.search.nearest import build_index
+from ctsan.trained_run import TrainedRun, load_runs
+from ctsan.training.run_folder import weights_digest
+from ctsan.video.frames import probe
+from ctsan.video.shots import MAX_SECONDS, Shot
+from ctsan.watching import Watcher
+
+T = TypeVar("T")
+
+_FILES_AT_ONCE = 32  # are hashed before the first of them is decoded
+_SHOTS_AT_ONCE = 16  # of a long video are encoded together
+_KINDS = ("embed", "rank", "choose", "describe")  # of runs that a search makes use of
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one file: shots where it was looked at, or the error."""
+
+    file: Path
+    shots: int = 0
+    is_known: bool = False  # unchanged, renamed or a copy: nothing was decoded
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    files: int  # that can be searched
+    shots: int
+    new: int  # files that were decoded now
+    known: int
+    dropped: int
+    seconds: float
+    errors: dict[Path, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    file: FileRecord
+    digest: str
+    seconds: float  # 0 where it cannot be read
+
+
+def index_folders(
+    folders: Sequence[Path],
+    library: Path,
+    *,
+    models: Sequence[Path],
+    weights: Path | None = None,
+    on_start: Callable[[int], object] | None = None,
+    on_file: Callable[[Outcome], object] | None = None,
+) -> Report:
+    """Bring a library up to date with what is in some folders; what it knows of others stays.
+
+    Stopped at any moment, the same call goes on from there, and ends with the same store.
+
+    Args:
+        models: runs of 'embed', and of 'rank', 'choose' and 'describe' where there are some; those that the
+            library was made with if none are given.
+        on_start: is told how many files there are.
+        on_file: is told of each of them.
+
+    Raises:
+        UsageError: no run embeds, or there is nothing to index.
+        StoreError: the library cannot be used.
+    """
+    started = time.monotonic()
+    runs = searching_runs(models or [Path(run.folder) for run in Library(library).runs])
+    problems: list[Problem] = []
+    files = _clips_below(folders, problems)
+    with changing(library, runs=marks_of(runs), words=concept_words(runs)) as store:
+        known = store.files()
+        below = [folder.resolve() for folder in folders]
+        gone = [path for path in known if path not in files and any(map(path.is_relative_to, below))]
+        if not files and not gone:
+            looked_in = ", ".join(map(str, folders))
+            raise UsageError(f"No videos or pictures in {looked_in}. Name a folder that holds some.")
+        if on_start:
+            on_start(len(files))
+        looking = _Looking(store, runs, Watcher(weights))
+        outcomes = []
+        for outcome in looking.outcomes(files, known):
+            outcomes.append(outcome)
+            if on_file:
+                on_file(outcome)
+        gone += _moved(store, set(files))
+        store.drop(gone)
+        build_index(store)
+        errors = store.errors()
+        errors |= {outcome.file: outcome.error for outcome in outcomes if outcome.error}
+        errors |= {problem.file: str(problem) for problem in problems}
+        return Report(
+            files=len(store.files()) - len(store.errors()),
+            shots=len(store.rows()),
+            new=sum(not outcome.is_known and outcome.error is None for outcome in outcomes),
+            known=sum(outcome.is_known for outcome in outcomes),
+            dropped=len(gone),
+            seconds=time.monotonic() - started,
+            errors=errors,
+        )
+
+
+class _Looking:
+    """Takes files through all of it, one after the other, each with a commit of its own."""
+
+    def __init__(self, store: Library, runs: Sequence[TrainedRun], watcher: Watcher) -> None:
+        self.store, self.runs, self.watcher = store, runs, watcher
+        self.words = store.words
+
+    def outcomes(self, files: Sequence[Path], known: dict[Path, FileRecord]) -> Iterator[Outcome]:
+        for some in _in_batches(files, _FILES_AT_ONCE):
+            found = [self._meet(path, known.get(path)) for path in some]
+            for is_long, group in groupby(found, key=_is_long):
+                some_new = list(group)
+                yield from self._look_at_long(some_new) if is_long else self._look_at_short(some_new)
+
+    def _meet(self, path: Path, before: FileRecord | None) -> _New | Outcome:
+        """Size and time first; then the content."""
+        try:
+            status = path.stat()
+            file = FileRecord(path, status.st_size, status.st_mtime_ns)  # before reading: see changes later
+            if file == before:
+                return Outcome(path, is_known=True)
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            return Outcome(path, error=f"{path}: it cannot be read ({reason}). Change its permissions.")
+        if self.store.has_content(digest):
+            self.store.link(file, digest)
+            return Outcome(path, is_known=True)
+        return _New(file, digest, _duration(path))
+
+    def _look_at_short(self, found: Sequence[_New | Outcome]) -> Iterator[Outcome]:
+        new = [one for one in found if isinstance(one, _New)]
+        looks = self.watcher.look_at_all((one.file.path for one in new), self.runs)
+        for one in found:
+            if isinstance(one, Outcome):
+                yield one
+                continue
+            look = next(looks)
+            if isinstance(look, VideoError):
+                yield self._add(one, [], {}, error=str(look))
+            else:
+                numbers = numbers_of(self.runs, self.watcher.encode([look], self.runs), self.words)
+                seconds = max(one.seconds, float(look.times[-1] - look.times[0]))
+                yield self._add(one, [Shot(0.0, seconds)], numbers)
+
+    def _look_at_long(self, found: Sequence[_New | Outcome]) -> Iterator[Outcome]:
+        for one in found:
+            assert isinstance(one, _New)  # see `_is_long`
+            shots, parts = [], []
+            try:
+                for some in _in_batches(self.watcher.look_at_shots(one.file.path, self.runs), _SHOTS_AT_ONCE):
+                    shots += [shot for shot, _ in some]
+                    encodings = self.watcher.encode([look for _, look in some], self.runs)
+                    parts.append(numbers_of(self.runs, encodings, self.words))
+            except VideoError as error:
+                yield self._add(one, [], {}, error=str(error))
+            else:
+                yield self._add(one, shots, _joined(parts))
+
+    def _add(self, one: _New, shots: Sequence[Shot], numbers: Numbers, error: str | None = None) -> Outcome:
+        if self.store.has_content(one.digest):  # a copy was met on the way
+            self.store.link(one.file, one.digest)
+        else:
+            self.store.add(one.file, one.digest, shots, numbers, error)
+        return Outcome(one.file.path, shots=len(shots), error=error)
+
+
+def searching_runs(folders: Sequence[Path]) -> list[TrainedRun]:
+    """The runs in some folders that a search makes use of.
+
+    Raises:
+        UsageError: none of them embeds.
+        RunError: there is no usable run in one of them.
+    """
+    runs = [run for run in load_runs(folders) if run.task in _KINDS]
+    if all(run.task != "embed" for run in runs):
+        named = ", ".join(map(str, folders))
+        raise UsageError(
+            f"A library needs a run of 'embed', and there is none in {named}. Train one, in half a minute: "
+            "ctsan train embed --corpus CORPUS --out RUN, then --model RUN"
+        )
+    return runs
+
+
+def marks_of(runs: Sequence[TrainedRun]) -> list[RunMark]:
+    return [RunMark(str(run.folder.resolve()), run.task, weights_digest(run.folder)) for run in runs]
+
+
+def _clips_below(folders: Sequence[Path], problems: list[Problem]) -> list[Path]:
+    """Videos and pictures by name, each once; a folder that is gone holds none."""
+    found: set[Path] = set()
+    for folder in folders:
+        place = folder.resolve()
+        listed = files_below(place, problems) if place.is_dir() else [place] if place.is_file() else []
+        found.update(path for path in listed if path.suffix.lower() in CLIP_SUFFIXES)
+    return sorted(found)
+
+
+def _moved(store: Library, files: set[Path]) -> list[Path]:
+    """Files elsewhere that are gone, and whose content is known under another name."""
+    return [path for path in store.copies() if path not in files and not path.exists()]
+
+
+def _is_long(one: _New | Outcome) -> bool:
+    return isinstance(one, _New) and one.seconds > MAX_SECONDS
+
+
+def _duration(path: Path) -> float:
+    """Seconds; none of what cannot be read, which is said by whoever reads it."""
+    try:
+        return probe(path).duration
+    except VideoError:
+        return 0.0
+
+
+def _joined(parts: Sequence[Numbers]) -> Numbers:
+    return {kind: np.concatenate([part[kind] for part in parts]) for kind in parts[0]}
+
+
+def _in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while some := list(islice(iterator, size)):
+        yield some

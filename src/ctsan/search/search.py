@@ -1,0 +1,197 @@
+"""Ask a library: a first stage finds a hundred clips, and CT-SAN's own models put them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ctsan.answers import Concept
+from ctsan.ensemble import unknown_words
+from ctsan.errors import StoreError, UsageError, did_you_mean
+from ctsan.model.dual_encoder import standardised
+from ctsan.search.encodings import numbers_of, query_vector, stored_encoding
+from ctsan.search.indexing import marks_of, searching_runs
+from ctsan.search.library import Library
+from ctsan.search.nearest import Nearest
+from ctsan.tasks.scoring import score_all
+from ctsan.text.tokens import tokenize
+from ctsan.watching import Watcher
+
+FIRST = 100  # clips that the first stage hands on
+
+_FEW = 10  # among fewer clips it is not known whether the best one suits
+_SAMPLE = 1000  # clips tell how a query scores with any
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A shot that was found, in a file of the library."""
+
+    file: Path
+    start: float  # seconds
+    end: float
+    score: float
+    concepts: tuple[Concept, ...]  # the surest first
+    matched: tuple[Concept, ...]  # those of them that were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Hits, the best first.
+
+    Scores for a sentence are in standard deviations from the mean of the runs' scores on their validation
+    clips; for a clip they are products of vectors, 1 for the same.
+    """
+
+    hits: tuple[Hit, ...]
+    has_match: bool  # False: the best are far off, and nothing in the library may suit
+    trust: float | None  # how often that was right on validation; None where it is not a question
+    unknown: tuple[str, ...] = ()  # words of the query that no run knows
+
+
+class Searcher:
+    """A library that is asked many times: models are loaded once, arrays and index stay on the disk.
+
+    Args:
+        folder: of the library.
+        models: where its runs are now, if they were moved.
+        weights: the backbone's file where it is not installed with ctsan.
+    """
+
+    def __init__(self, folder: Path, *, models: Sequence[Path] = (), weights: Path | None = None) -> None:
+        self.library = Library(folder)
+        stored = self.library.runs
+        self.runs = searching_runs(models or [Path(run.folder) for run in stored])
+        if [(run.task, run.weights) for run in marks_of(self.runs)] != [
+            (run.task, run.weights) for run in stored
+        ]:
+            raise StoreError(
+                f"{folder}: its clips were looked at by other weights than these runs have now. Delete the "
+                "library and index again, or give those runs back."
+            )
+        self._words = self.library.words
+        self._rows = self.library.rows()
+        self._watcher = Watcher(weights)
+        if len(self._rows) == 0:
+            raise UsageError(f"{folder}: nothing in this library can be searched. Index a folder of clips.")
+        index = self.library.index_file
+        self._vectors = self.library.numbers("vectors")
+        self._nearest = Nearest(self._vectors, self._rows, index if index.exists() else None)
+
+    def search(
+        self, query: str, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
+    ) -> Found:
+        """The shots that suit a sentence best.
+
+        Args:
+            concepts: only shots that show all of these concept words.
+            without: no shots that show one of these.
+
+        Raises:
+            UsageError: the query has no known word, or a concept word is unknown.
+        """
+        unknown = unknown_words([run for run in self.runs if run.task == "embed"], {"The query": query})
+        vector = query_vector(self.runs, query, self._words)
+        allowed = self._allowed(concepts, without)
+        rows = self._nearest.find(vector, max(FIRST, n_best), allowed)
+        if len(rows) == 0:
+            return Found((), has_match=False, trust=None, unknown=unknown)
+        cosines = self._cosines(vector, rows)
+        scores = self._scores(query, rows, cosines)
+        order = scores.argsort(descending=True, stable=True)[:n_best].tolist()
+        asked = {*tokenize(query), *concepts}
+        hits = self._hits(rows[order], scores[order].tolist(), asked)
+        has_match, trust = self._match(vector, cosines, len(self._rows if allowed is None else allowed))
+        return Found(hits, has_match, trust, unknown)
+
+    def like(
+        self, clip: Path, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
+    ) -> Found:
+        """The shots that are most like a clip, be it in the library or not; of a long video, like all of it.
+
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: a concept word is unknown.
+        """
+        encodings = self._watcher.watch(clip, self.runs).encodings
+        vector = numbers_of(self.runs, encodings, self._words)["vectors"][0].astype(np.float32)
+        vector /= np.linalg.norm(vector)
+        rows = self._nearest.find(vector, n_best, self._allowed(concepts, without))
+        found = self._vectors[rows].astype(np.float32)
+        scores = found @ vector / np.linalg.norm(found, axis=1)
+        order = np.argsort(-scores, kind="stable")
+        return Found(self._hits(rows[order], scores[order].tolist(), set(concepts)), bool(len(rows)), None)
+
+    @torch.inference_mode()
+    def _scores(self, query: str, rows: NDArray[np.int64], cosines: NDArray[np.float32]) -> Tensor:
+        """Of the query with the shots in some rows: the mean of all runs, brought to one scale."""
+        embedding = [run.member.model for run in self.runs if run.task == "embed"]
+        own = torch.from_numpy(cosines)
+        scores = [torch.stack([model.standardise(own).cpu() for model in embedding]).mean(dim=0)]
+        for place, run in enumerate(self.runs):
+            if run.task in ("rank", "choose"):
+                encoding = stored_encoding(run, place, rows, self.library.numbers)
+                member: Any = run.member
+                scores.append(member.model.standardise(score_all(member, [query], encoding)[0]).cpu())
+        return torch.stack(scores).mean(dim=0)
+
+    def _cosines(self, vector: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Of the joint embeddings alone."""
+        dim = sum(run.member.model.joint_dim for run in self.runs if run.task == "embed")
+        cosines: NDArray[np.float32] = self._vectors[rows, :dim].astype(np.float32) @ vector[:dim]
+        return cosines
+
+    def _match(
+        self, vector: NDArray[np.float32], cosines: NDArray[np.float32], num_clips: int
+    ) -> tuple[bool, float | None]:
+        """Whether the best of so many clips suits the query, and how often that was right on validation."""
+        if len(self._rows) < _FEW:
+            return True, None
+        models = [run.member.model for run in self.runs if run.task == "embed"]
+        some = self._cosines(vector, self._rows[:: max(1, len(self._rows) // _SAMPLE)])
+        best = float(standardised(torch.tensor([[cosines.max()]]), torch.from_numpy(some)[None]))
+        least = sum(model.match_score(num_clips) for model in models) / len(models)
+        return best >= least, sum(float(model.match_accuracy) for model in models) / len(models)
+
+    def _allowed(self, concepts: Sequence[str], without: Sequence[str]) -> NDArray[np.int64] | None:
+        """The rows that show all of some concept words and none of others; None for all of them."""
+        if not concepts and not without:
+            return None
+        shown = self.library.numbers("concepts")[self._rows]
+        is_allowed = np.ones(len(self._rows), bool)
+        for word in concepts:
+            is_allowed &= (shown == self._number(word)).any(axis=1)
+        for word in without:
+            is_allowed &= ~(shown == self._number(word)).any(axis=1)
+        return self._rows[is_allowed]
+
+    def _number(self, word: str) -> int:
+        if word not in self._words:
+            hint = did_you_mean(word, self._words)
+            raise UsageError(
+                f"No run of this library looks for {word!r}. {hint}Concept words are single words of the "
+                "training captions."
+            )
+        return self._words.index(word)
+
+    def _hits(self, rows: NDArray[np.int64], scores: Sequence[float], asked: set[str]) -> tuple[Hit, ...]:
+        numbers = self.library.numbers("concepts")[rows], self.library.numbers("confidences")[rows]
+        hits = []
+        for place, score, words, sure in zip(
+            self.library.places(rows.tolist()), scores, *map(np.ndarray.tolist, numbers), strict=True
+        ):
+            seen = tuple(
+                Concept(self._words[word], confidence)
+                for word, confidence in zip(words, sure, strict=True)
+                if word >= 0
+            )
+            matched = tuple(each for each in seen if each.word in asked)
+            hits.append(Hit(place.file, place.shot.start, place.shot.end, score, seen, matched))
+        return tuple(hits)

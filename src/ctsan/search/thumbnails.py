@@ -1,0 +1,29 @@
+"""A small picture of a moment that was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ctsan.atomic import replacing
+from ctsan.errors import VideoError
+from ctsan.search.search import Hit
+from ctsan.video.frames import pictures_at
+
+_BOX = (320, 320)
+
+
+def write_thumbnail(hit: Hit, file: Path) -> Path:
+    """The picture in the middle of a hit, as a JPEG.
+
+    Raises:
+        VideoError: the file cannot be read any more.
+    """
+    pictures = pictures_at(hit.file, np.array([(hit.start + hit.end) / 2]), box=_BOX)
+    if not pictures:
+        raise VideoError(hit.file, "not one picture could be decoded", "Index the folder again.")
+    with replacing(file) as temporary:
+        Image.fromarray(pictures[0][0]).save(temporary, "JPEG", quality=85)
+    return file

@@ -1,0 +1,244 @@
+"""A library on the disk: indexed, stopped, renamed, changed, and asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from clip_making import encode
+from commands import ctsan, ctsan_here
+from ctsan.errors import StoreError, UsageError
+from ctsan.search.indexing import Report, index_folders
+from ctsan.search.library import Library
+from ctsan.search.search import Searcher
+from ctsan.watching import Watcher
+from e2e.small_run import SMALL
+
+
+@pytest.fixture(scope="module")
+def models(shapes: Path, runs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Runs of all tasks that a search makes use of."""
+    folder = tmp_path_factory.mktemp("embed") / "run"
+    options = ("--corpus", shapes / "corpus", "--features", shapes / "features", *SMALL)
+    quick = ("--set=training.steps=30", "--set=training.batch_size=8", "--set=retrieval.joint_dim=16")
+    ctsan_here("train", "embed", *options, *quick, "--out", folder)
+    return [folder, runs["rank"], runs["choose"], runs["describe"]]
+
+
+@pytest.fixture(scope="module")
+def folder(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six clips, a copy of one, a picture, a film of two scenes, and two files that are no clips."""
+    folder = tmp_path_factory.mktemp("videos").resolve() / "mine"
+    clips = sorted((shapes / "corpus").glob("clips/*.mp4"))[:6]
+    (folder / "clips").mkdir(parents=True)
+    for clip in clips:
+        shutil.copy(clip, folder / "clips")
+    shutil.copy(clips[0], folder / "zz copy.mp4")
+    Image.new("RGB", (64, 48), (200, 30, 30)).save(folder / "red.png")
+    colours = np.random.default_rng(0).integers(0, 256, (2, 6, 8, 3), dtype=np.uint8)
+    scenes = [np.kron(scene, np.ones((8, 8, 1), np.uint8)) for scene in colours]
+    encode(folder / "film.mp4", (scenes[n >= 80] for n in range(160)), rate=4)
+    (folder / "text.mp4").write_text("not a video", encoding="utf-8")
+    (folder / "empty.mp4").touch()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def library(
+    folder: Path, models: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Report]:
+    place = tmp_path_factory.mktemp("libraries") / "main"
+    return place, index_folders([folder], place, models=models)
+
+
+@pytest.fixture(scope="module")
+def searcher(library: tuple[Path, Report]) -> Searcher:
+    return Searcher(library[0])
+
+
+def content(library: Path) -> dict[str, object]:
+    """All that a store holds: every table, and the bytes of every array."""
+    with sqlite3.connect(library / "library.sqlite") as records:
+        tables = [name for (name,) in records.execute("select name from sqlite_master where type = 'table'")]
+        found: dict[str, object] = {
+            name: records.execute(f"select * from {name} order by 1").fetchall() for name in tables
+        }
+    arrays = sorted(library.glob("numbers-*/*.npy"))
+    return found | {str(file.relative_to(library)): file.read_bytes() for file in arrays}
+
+
+def test_everything_is_found_and_bad_files_stop_nothing(library: tuple[Path, Report], folder: Path) -> None:
+    report = library[1]
+    assert (report.files, report.new, report.known) == (9, 9, 0)
+    assert report.shots == 6 + 1 + 2  # the copy has no shots of its own; the film has two
+    assert set(report.errors) == {folder / "text.mp4", folder / "empty.mp4"}
+    assert "this is text" in report.errors[folder / "text.mp4"]
+
+
+def test_a_second_time_nothing_is_looked_at(
+    library: tuple[Path, Report], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(library[0])
+    monkeypatch.setattr(Watcher, "engine", None)
+    report = index_folders([folder], library[0], models=[])
+    assert (report.new, report.known, report.dropped) == (0, 11, 0)
+    assert content(library[0]) == before
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from ctsan.search import library
+from ctsan.search.indexing import index_folders
+
+folder, place, moment, count, *models = sys.argv[1:]
+left = [int(count)]
+
+def die(*_: object) -> None:
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if moment == "numbers":  # some arrays of a file are written, others are not
+    write = library.write_rows
+    library.write_rows = lambda *given: (die(), write(*given))
+if moment == "records":  # they all are, but the records that speak of them are not committed
+    link = library.Library._link
+    library.Library._link = lambda *given: (link(*given), die())
+on_file = die if moment == "file" else None
+index_folders([Path(folder)], Path(place), models=list(map(Path, models)), on_file=on_file)
+"""
+
+
+def test_killed_at_any_moment_it_goes_on_to_the_same_store(
+    library: tuple[Path, Report], folder: Path, models: list[Path], tmp_path: Path
+) -> None:
+    place = tmp_path / "main"
+    for moment, count in (("numbers", 5), ("records", 2), ("file", 6), ("numbers", 30)):
+        command = [sys.executable, "-c", _KILLED, folder, place, moment, str(count), *models]
+        assert subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
+    index_folders([folder], place, models=models)
+    assert content(place) == content(library[0])
+
+
+def test_a_renamed_folder_is_known_without_decoding(
+    library: tuple[Path, Report], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "libraries" / "main"
+    shutil.copytree(library[0], place)
+    shutil.copytree(folder, tmp_path / "first")
+    index_folders([tmp_path / "first"], place, models=[])
+    (tmp_path / "first").rename(tmp_path / "second")
+    monkeypatch.setattr(Watcher, "engine", None)
+    report = index_folders([tmp_path / "second"], place, models=[])
+    assert (report.new, report.known, report.dropped) == (0, 11, 11)
+    names = [path for path in Library(place).files() if path.is_relative_to(tmp_path)]
+    assert len(names) == 11
+    assert all(path.is_relative_to(tmp_path / "second") for path in names)
+
+
+def test_what_is_gone_is_dropped_and_what_changed_is_looked_at_again(
+    folder: Path, models: list[Path], tmp_path: Path
+) -> None:
+    mine, place = tmp_path / "mine", tmp_path / "main"
+    shutil.copytree(folder / "clips", mine)
+    index_folders([mine], place, models=models)
+    first, second, third, *others = sorted(mine.iterdir())
+    first.unlink()
+    second.unlink()
+    shutil.copy(folder / "red.png", third)
+    report = index_folders([mine], place, models=[])
+    assert (report.files, report.shots, report.new, report.dropped) == (4, 4, 1, 2)
+    store = Library(place)
+    assert store.rows().tolist() == [0, 1, 2, 3]  # more than a quarter of the rows were of no use
+    assert {each.file for each in store.places([0, 1, 2, 3])} == {third, *others}
+    hits = Searcher(place).like(others[0], n_best=1).hits
+    assert hits[0].file == others[0]
+
+
+def test_a_clip_is_most_like_itself(searcher: Searcher, folder: Path) -> None:
+    for clip in sorted((folder / "clips").iterdir())[1:4]:
+        found = searcher.like(clip, n_best=3)
+        assert found.hits[0].file == clip
+        assert found.hits[0].score == pytest.approx(1, abs=0.01)
+        assert found.hits[0].score >= found.hits[1].score >= found.hits[2].score
+
+
+def test_scores_are_those_of_the_runs(searcher: Searcher, models: list[Path], folder: Path) -> None:
+    """What is stored of a clip is enough to score it as the runs do when they watch it."""
+    from ctsan.predictor import Predictor
+
+    query = "a red circle moves left"
+    hits = {hit.file: hit.score for hit in searcher.search(query, n_best=100).hits}
+    predictor = Predictor.load(*models[1:3])
+    clips = sorted((folder / "clips").iterdir())[1:]  # the first has a copy with an earlier name
+    pairs = {Path(each.clip): each.score for each in predictor.rank(query, clips).clips}
+    embed = searcher.runs[0].member.model
+    vector = searcher._vectors[searcher._rows]
+    assert vector.dtype == np.float16
+    cosines = {}
+    from ctsan.search.encodings import embedded_query
+
+    for place in searcher.library.places(searcher._rows.tolist()):
+        dim = embed.joint_dim
+        cosines[place.file] = float(searcher._vectors[place.row, :dim] @ embedded_query(searcher.runs, query))
+    for clip in clips:
+        own = (cosines[clip] - float(embed.score_mean)) / float(embed.score_scale)
+        assert hits[clip] == pytest.approx((own + 2 * pairs[clip]) / 3, abs=0.02)
+
+
+def test_concept_words_filter(searcher: Searcher) -> None:
+    everything = searcher.search("a red circle", n_best=100).hits
+    shown = {hit.file: {each.word for each in hit.concepts} for hit in everything}
+    word = next(word for hit in everything for word in sorted(shown[hit.file]))
+    only = searcher.search("a red circle", n_best=100, concepts=[word]).hits
+    rest = searcher.search("a red circle", n_best=100, without=[word]).hits
+    assert {hit.file for hit in only} == {file for file, words in shown.items() if word in words}
+    assert len(only) + len(rest) == len(everything)
+    assert all(word in {each.word for each in hit.matched} for hit in only)
+    with pytest.raises(UsageError, match="No run of this library looks for 'xyzzy'"):
+        searcher.search("a red circle", concepts=["xyzzy"])
+
+
+def test_nothing_matches_where_the_best_is_below_the_threshold(searcher: Searcher) -> None:
+    model = searcher.runs[0].member.model
+    threshold = float(model.match_threshold)
+    try:
+        model.match_threshold.fill_(1e3)
+        assert not searcher.search("a red circle").has_match
+        model.match_threshold.fill_(-1e3)
+        found = searcher.search("a red circle")
+        assert found.has_match
+        assert found.trust == pytest.approx(float(model.match_accuracy))
+    finally:
+        model.match_threshold.fill_(threshold)
+
+
+def test_the_command(library: tuple[Path, Report], folder: Path, tmp_path: Path) -> None:
+    clip = sorted((folder / "clips").iterdir())[2]
+    where = ("--store", library[0].parent)
+    asked = ctsan("search", "--like", clip, *where, "-n", 2, "--thumbnails", tmp_path / "found", "--json")
+    answer = json.loads(asked.stdout)
+    assert answer["match"] is True
+    assert answer["hits"][0]["file"] == str(clip)
+    with Image.open(answer["hits"][0]["thumbnail"]) as picture:
+        assert max(picture.size) == 320
+
+
+def test_problems_are_said(library: tuple[Path, Report], runs: Mapping[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no such library. Did you mean 'main'"):
+        Searcher(library[0].with_name("mian"))
+    with pytest.raises(UsageError, match="A library needs a run of 'embed'"):
+        index_folders([tmp_path], tmp_path / "new", models=[runs["rank"]])
+    with pytest.raises(StoreError, match="looked at by other runs"):
+        index_folders([tmp_path], library[0], models=[Path(Library(library[0]).runs[0].folder)])
