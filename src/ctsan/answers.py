@@ -36,6 +36,16 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
+class Scene:
+    """What a model says of one shot of a video."""
+
+    start: float  # seconds, as a player counts them
+    end: float
+    caption: Caption
+    concepts: tuple[Concept, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tracing:
     """Where the traces of the detector looked in a clip, and what came of it."""
 

@@ -1,4 +1,4 @@
-"""What runs that answer as one have to say beside their answers: what they saw, knew and attended to."""
+"""What runs that answer as one have to say: sentences and words, and what they saw, knew and attended to."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ctsan.answers import Attention, Concept
+from ctsan.answers import Answer, Attention, Blank, Caption, Concept
+from ctsan.data.corpus import BLANK
 from ctsan.errors import UsageError
 from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.tasks.blank import AskedBlank, fill
+from ctsan.tasks.description import describe
 from ctsan.tasks.scoring import score_each
 from ctsan.text.tokens import tokenize
 from ctsan.text.words import VOCABULARY_FILE
 from ctsan.trained_run import WORDS_FOLDER, TrainedRun
 
 
-def concepts_seen(runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding]) -> tuple[Concept, ...]:
+def concepts_seen(
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], row: int = 0
+) -> tuple[Concept, ...]:
     """The surest concept words of a clip; a word's confidence is the mean over the runs with a detector.
 
     Args:
-        encodings: of each run, of one clip, as `Member.encode` gives it.
+        encodings: of each run, as `Member.encode` gives it.
+        row: of the clip in them.
     """
     seen = [
-        (run, encoding.detection.confidences[0].tolist())
+        (run, encoding.detection.confidences[row].tolist())
         for run, encoding in zip(runs, encodings, strict=True)
         if encoding.detection is not None
     ]
@@ -34,6 +40,67 @@ def concepts_seen(runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding])
     surest = sorted(means, key=lambda word: -means[word])
     most = max(encoding.concept_words.shape[1] for encoding in encodings)
     return tuple(Concept(word, means[word]) for word in surest[:most])
+
+
+def captions_of(
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], beam: int, n_best: int
+) -> list[tuple[Caption, ...]]:
+    """The best sentences that runs have for each clip, decoded as the first one says.
+
+    Raises:
+        UsageError: the runs know different words.
+    """
+    decoding, words = runs[0].settings.decoding, runs[0].member.words
+    found = describe(
+        [run.member for run in runs],
+        encodings,
+        beam=max(beam, n_best),
+        n_best=n_best,
+        max_words=decoding.max_words,
+        length_penalty=decoding.length_penalty,
+    )
+    return [
+        tuple(Caption(" ".join(words.vocabulary.decode(each.words)), each.score) for each in best)
+        for best in found
+    ]
+
+
+def filled_blanks(
+    runs: Sequence[TrainedRun],
+    encodings: Sequence[ClipEncoding],
+    sentence: str,
+    read: Sequence[str],
+    *,
+    n_best: int,
+    attention: bool,
+) -> tuple[Blank, ...]:
+    """What could stand in each blank of a sentence about a clip.
+
+    Args:
+        encodings: of each run, of that clip only.
+        read: the words of the sentence, with one for each blank.
+    """
+    asked = [AskedBlank(sentence, number) for number in range(read.count(BLANK))]
+    rows = torch.zeros(len(asked), dtype=torch.long)
+    found = fill([run.member for run in runs], asked, [each.of(rows) for each in encodings])
+    blanks = []
+    for number in range(len(asked)):
+        best = found.probabilities[number].topk(min(n_best, len(found.words)))
+        likeliest = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        weights = [
+            attention_of(
+                run,
+                encoding,
+                read,
+                None if own.input_weights is None else own.input_weights[number],
+                None if own.output_weights is None else own.output_weights[number, 0],
+            )
+            for run, encoding, own in zip(runs, encodings, found.members, strict=True)
+            if attention
+        ]
+        answers = (Answer(found.words[word], probability) for word, probability in likeliest if probability)
+        blanks.append(Blank(tuple(answers), tuple(weights)))
+    return tuple(blanks)
 
 
 def attention_of(

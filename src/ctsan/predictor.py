@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
-
-import torch
+from typing import TypeVar
 
 from ctsan.answers import (
     Answer,
@@ -19,22 +18,24 @@ from ctsan.answers import (
     Filling,
     RankedClip,
     Ranking,
+    Scene,
     ScoredSentence,
     SentenceRanking,
     Tracing,
 )
 from ctsan.data.corpus import BLANK
-from ctsan.ensemble import attention_of, concepts_seen, reading_attentions, unknown_words
+from ctsan.ensemble import captions_of, concepts_seen, filled_blanks, reading_attentions, unknown_words
 from ctsan.errors import UsageError, VideoError
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.tasks.blank import AskedBlank, fill, split_at_blanks
-from ctsan.tasks.description import describe
+from ctsan.pack_folder import DEFAULT
+from ctsan.tasks.blank import split_at_blanks
+from ctsan.tasks.building import TaskName
 from ctsan.tasks.member import joined
 from ctsan.tasks.scoring import as_one, score_all
 from ctsan.text.tokens import tokenize
 from ctsan.tracing import check_concept, trace_clip
 from ctsan.trained_run import TrainedRun, answering, load_runs
-from ctsan.watching import Watcher
+from ctsan.watching import Look, Watcher
 
 __all__ = [
     "Answer",
@@ -48,10 +49,16 @@ __all__ = [
     "Predictor",
     "RankedClip",
     "Ranking",
+    "Scene",
     "ScoredSentence",
     "SentenceRanking",
     "Tracing",
 ]
+
+
+T = TypeVar("T")
+
+_AT_ONCE = 8  # clips that the models answer about together
 
 
 class Predictor:
@@ -67,13 +74,22 @@ class Predictor:
         self._watcher = Watcher(weights)
 
     @classmethod
-    def load(cls, run: Path | str, *more_runs: Path | str, weights: Path | None = None) -> Predictor:
-        """Run folders, of any tasks; the folder of an ensemble stands for its members.
+    def load(
+        cls, run: Path | str = DEFAULT, *more_runs: Path | str, weights: Path | None = None
+    ) -> Predictor:
+        """Run folders, of any tasks; the folder of an ensemble or of a pack stands for all runs in it.
+
+        `default` is the model that the package carries. Weights are read when they are first needed.
 
         Raises:
             RunError: there is no usable run in one of them.
         """
         return cls(load_runs([Path(run), *map(Path, more_runs)]), weights=weights)
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """What was spent so far to load, decode, in the backbone and in the models, by these names."""
+        return self._watcher.stopwatch.seconds
 
     def describe(self, clip: Path | str, *, beam: int = 5, n_best: int = 1) -> Description:
         """The best sentences for a clip, and its concept words.
@@ -82,10 +98,39 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: no run describes, or several do that know different words.
         """
-        runs = answering(self.runs, "describe")
-        encodings = self._watcher.watch(Path(clip), runs).encodings
-        captions = _captions(runs, encodings, beam, n_best)
-        return Description(str(clip), captions, concepts_seen(runs, encodings))
+        return _answer(self.describe_all([clip], beam=beam, n_best=n_best))
+
+    def describe_all(
+        self, clips: Iterable[Path | str], *, beam: int = 5, n_best: int = 1
+    ) -> Iterator[Description | VideoError]:
+        """The same for many clips, some at once; one that cannot be read gives its error.
+
+        Raises:
+            UsageError: no run describes, or several do that know different words.
+        """
+        runs = self._asked("describe")
+        for looks in _some_at_once(self._watcher.look_at_all(map(Path, clips), runs)):
+            seen = [look for look in looks if isinstance(look, Look)]
+            said = self._say(runs, seen, beam, n_best)
+            described = (
+                Description(look.clip, captions, concepts)
+                for look, (captions, concepts) in zip(seen, said, strict=True)
+            )
+            for look in looks:
+                yield look if isinstance(look, VideoError) else next(described)
+
+    def describe_scenes(self, video: Path | str, *, beam: int = 5) -> Iterator[Scene]:
+        """The shots of a video one after the other, each with its best sentence; memory stays flat.
+
+        Raises:
+            VideoError: the video cannot be read.
+            UsageError: no run describes, or several do that know different words.
+        """
+        runs = self._asked("describe")
+        for shots in _some_at_once(self._watcher.look_at_shots(Path(video), runs)):
+            said = self._say(runs, [look for _, look in shots], beam, 1)
+            for (shot, _), (captions, concepts) in zip(shots, said, strict=True):
+                yield Scene(shot.start, shot.end, captions[0], concepts)
 
     def concepts(self, clip: Path | str) -> tuple[Concept, ...]:
         """The concept words of a clip, the surest first: those of runs that describe if there are any.
@@ -94,11 +139,25 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: no run has a detector.
         """
-        able = [run for run in self.runs if run.member.model.clip_encoder.detector is not None]
-        if not able:
+        return _answer(self.concepts_all([clip]))[1]
+
+    def concepts_all(
+        self, clips: Iterable[Path | str]
+    ) -> Iterator[tuple[str, tuple[Concept, ...]] | VideoError]:
+        """Many clips, each with its concept words; one that cannot be read gives its error.
+
+        Raises:
+            UsageError: no run has a detector.
+        """
+        describing = [run for run in self.runs if run.task == "describe"]
+        runs = _with_detector(describing) or _with_detector(self.runs)
+        if not runs:
             raise UsageError("No run has a concept detector. Name one that has.")
-        runs = [run for run in able if run.task == "describe"] or able
-        return concepts_seen(runs, self._watcher.watch(Path(clip), runs).encodings)
+        for look in self._watcher.look_at_all(map(Path, clips), runs):
+            if isinstance(look, VideoError):
+                yield look
+            else:
+                yield look.clip, concepts_seen(runs, self._watcher.encode([look], runs))
 
     def trace(self, clip: Path | str, *, concept: str | None = None, beam: int = 5) -> Tracing:
         """Where the model looked and which concept words it used for its best sentence.
@@ -112,13 +171,13 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: the model has no detector, or does not know the concept.
         """
-        run = answering(self.runs, "describe")[0]
+        run = self._asked("describe")[0]
         check_concept(run, concept)
         sight = self._watcher.watch(Path(clip), [run])
         return trace_clip(
             run,
             sight.encodings[0],
-            _captions([run], sight.encodings, beam, 1)[0],
+            captions_of([run], sight.encodings, beam, 1)[0][0],
             concepts=concepts_seen([run], sight.encodings),
             concept=concept,
             times=sight.times,
@@ -134,7 +193,7 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: no run fills blanks, there is no blank, or no word of the sentence is known.
         """
-        runs = answering(self.runs, "fill")
+        runs = self._asked("fill")
         first, *others = split_at_blanks(sentence)
         if not others:
             raise UsageError(
@@ -144,32 +203,12 @@ class Predictor:
         around = " ".join((first, *others))
         unknown = unknown_words(runs, {"The sentence": around}) if tokenize(around) else ()
         encodings = self._watcher.watch(Path(clip), runs).encodings
-        asked = [AskedBlank(sentence, number) for number in range(len(others))]
-        rows = torch.zeros(len(asked), dtype=torch.long)
-        found = fill([run.member for run in runs], asked, [each.of(rows) for each in encodings])
         read = [*tokenize(first), *(word for part in others for word in (BLANK, *tokenize(part)))]
-        blanks = []
-        for number in range(len(asked)):
-            best = found.probabilities[number].topk(min(n_best, len(found.words)))
-            likeliest = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            weights = [
-                attention_of(
-                    run,
-                    encoding,
-                    read,
-                    None if own.input_weights is None else own.input_weights[number],
-                    None if own.output_weights is None else own.output_weights[number, 0],
-                )
-                for run, encoding, own in zip(runs, encodings, found.members, strict=True)
-                if attention
-            ]
-            answers = (
-                Answer(found.words[word], probability) for word, probability in likeliest if probability
-            )
-            blanks.append(Blank(tuple(answers), tuple(weights)))
+        with self._watcher.stopwatch("model"):
+            blanks = filled_blanks(runs, encodings, sentence, read, n_best=n_best, attention=attention)
         pieces = zip_longest((first, *others), (blank.answers[0].word for blank in blanks), fillvalue="")
         filled = "".join(piece for pair in pieces for piece in pair)
-        return Filling(str(clip), sentence, filled, tuple(blanks), concepts_seen(runs, encodings), unknown)
+        return Filling(str(clip), sentence, filled, blanks, concepts_seen(runs, encodings), unknown)
 
     def choose(self, clip: Path | str, sentences: Sequence[str], *, attention: bool = False) -> Choice:
         """Which of two or more sentences suits a clip best; scores are means over the runs.
@@ -178,7 +217,7 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: no run chooses, there are too few sentences, or one has no known word.
         """
-        runs = answering(self.runs, "choose")
+        runs = self._asked("choose")
         if len(sentences) < 2:
             raise UsageError(f"There is nothing to choose from: {len(sentences)} given. Give two or more.")
         names = {f"Choice {number}": each for number, each in enumerate(sentences, start=1)}
@@ -194,7 +233,7 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: no run ranks, there are no sentences, or one has no known word.
         """
-        runs = answering(self.runs, "rank")
+        runs = self._asked("rank")
         if not sentences:
             raise UsageError("There are no sentences to rank. Give one or more.")
         names = {f"Sentence {number}": each for number, each in enumerate(sentences, start=1)}
@@ -222,18 +261,17 @@ class Predictor:
         Raises:
             UsageError: no run ranks, there are no clips, or the query has no known word.
         """
-        runs = answering(self.runs, "rank")
+        runs = self._asked("rank")
         unknown = unknown_words(runs, {"The query": query})
         seen: list[tuple[str, tuple[Concept, ...]]] = []
         parts: list[list[ClipEncoding]] = []
         errors = []
-        for clip in clips:
-            try:
-                encodings = self._watcher.watch(Path(clip), runs).encodings
-            except VideoError as error:
-                errors.append(error)
+        for look in self._watcher.look_at_all(map(Path, clips), runs):
+            if isinstance(look, VideoError):
+                errors.append(look)
             else:
-                seen.append((str(clip), concepts_seen(runs, encodings)))
+                encodings = self._watcher.encode([look], runs)
+                seen.append((look.clip, concepts_seen(runs, encodings)))
                 parts.append([encoding._replace(detection=None) for encoding in encodings])
             if on_clip:
                 on_clip()
@@ -252,6 +290,25 @@ class Predictor:
                 ranked.append(RankedClip(seen[place][0], float(scores[place]), seen[place][1], weights))
         return Ranking(query, tuple(ranked), tuple(errors), unknown)
 
+    def _asked(self, task: TaskName) -> list[TrainedRun]:
+        """The runs that answer, ready to do so."""
+        runs = answering(self.runs, task)
+        with self._watcher.stopwatch("load"):
+            for run in runs:
+                run.load()
+        return runs
+
+    def _say(
+        self, runs: Sequence[TrainedRun], looks: Sequence[Look], beam: int, n_best: int
+    ) -> list[tuple[tuple[Caption, ...], tuple[Concept, ...]]]:
+        """Captions and concept words of each clip."""
+        if not looks:
+            return []
+        encodings = self._watcher.encode(looks, runs)
+        with self._watcher.stopwatch("model"):
+            captions = captions_of(runs, encodings, beam, n_best)
+            return [(own, concepts_seen(runs, encodings, row)) for row, own in enumerate(captions)]
+
     def _score_sentences(
         self, runs: Sequence[TrainedRun], clip: Path | str, sentences: dict[str, str], attention: bool
     ) -> tuple[tuple[ScoredSentence, ...], tuple[Concept, ...], tuple[str, ...]]:
@@ -268,17 +325,18 @@ class Predictor:
         return tuple(scored), concepts_seen(runs, encodings), unknown
 
 
-def _captions(
-    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], beam: int, n_best: int
-) -> tuple[Caption, ...]:
-    """The best sentences that runs have for a clip, decoded as the first one says."""
-    decoding, words = runs[0].settings.decoding, runs[0].member.words
-    found = describe(
-        [run.member for run in runs],
-        encodings,
-        beam=max(beam, n_best),
-        n_best=n_best,
-        max_words=decoding.max_words,
-        length_penalty=decoding.length_penalty,
-    )[0]
-    return tuple(Caption(" ".join(words.vocabulary.decode(each.words)), each.score) for each in found)
+def _with_detector(runs: Iterable[TrainedRun]) -> list[TrainedRun]:
+    return [run for run in runs if run.member.model.clip_encoder.detector is not None]
+
+
+def _some_at_once(items: Iterator[T]) -> Iterator[list[T]]:
+    while some := list(islice(items, _AT_ONCE)):
+        yield some
+
+
+def _answer(found: Iterator[T | VideoError]) -> T:
+    """The only answer there is, if it is no error."""
+    [answer] = found
+    if isinstance(answer, VideoError):
+        raise answer
+    return answer

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ctsan.answers import Caption, Concept, Tracing
 from ctsan.errors import UsageError, did_you_mean
 from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.concept_detector import ConceptDetector
 from ctsan.text.vocabulary import BOS
 from ctsan.text.words import CONCEPTS_FILE
 from ctsan.trained_run import WORDS_FOLDER, TrainedRun
@@ -21,7 +22,7 @@ def check_concept(run: TrainedRun, concept: str | None) -> None:
     UsageError: the model has no detector, or does not know the concept.
     """
     candidates = run.member.words.concepts.words
-    if run.member.model.clip_encoder.detector is None:
+    if not isinstance(run.member.model.clip_encoder.detector, ConceptDetector):
         raise UsageError("The model has no concept detector, so no traces. Name a run that has one.")
     if concept is not None and concept not in candidates:
         raise UsageError(

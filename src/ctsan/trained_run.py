@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
+
+from torch import Tensor
 
 from ctsan.atomic import write_json
 from ctsan.config import Settings
 from ctsan.errors import RunError, UsageError
+from ctsan.pack_folder import PACK_FILE, runs_of_pack
 from ctsan.tasks.building import TaskName, build_model
 from ctsan.tasks.member import Member
+from ctsan.text.embedding import Embedding
 from ctsan.text.words import Words
-from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
+from ctsan.training.checkpoint import WEIGHTS_FILE, check_weights, fill_with, read_weights
 from ctsan.training.run_folder import members_of, open_run
 from ctsan.video.store import Recipe
 
@@ -25,22 +30,76 @@ TASKS: tuple[TaskName, ...] = get_args(TaskName)
 _HELPERS: Mapping[TaskName, tuple[TaskName, ...]] = {"rank": ("choose",)}  # whose scores say the same
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TrainedRun:
     folder: Path
     task: TaskName
     settings: Settings
     recipe: Recipe  # of the features that it was trained on
-    member: Member[Any]  # its model is that of the task
+
+    @cached_property
+    def member(self) -> Member[Any]:
+        """Its model, that of the task, read when it is first asked for: of many runs few may be.
+
+        Raises:
+            RunError: weights are damaged or do not fit.
+            WordsError: words are missing or damaged.
+        """
+        file = self.folder / WEIGHTS_FILE
+        weights = read_weights(file)
+        words = Words.load(words_folder(self.folder), embedding=learnt_vectors(weights))
+        model = build_model(
+            self.task, self.settings, words, grid=self.recipe.grid, channels=self.recipe.channels, seed=0
+        )
+        fill_with(file, model, weights)
+        return Member(model.eval(), words, self.settings.model.max_frames, self.settings.decoding.max_words)
+
+    def load(self) -> None:
+        """Read the model now, where the time that it takes should not count for the first answer."""
+        _ = self.member
+
+
+def words_folder(run: Path) -> Path:
+    """Where the words of a run are: in its folder, or beside it in a pack whose runs all have the same."""
+    beside = not (run / WORDS_FOLDER).exists() and (run.parent / PACK_FILE).exists()
+    return (run.parent if beside else run) / WORDS_FOLDER
+
+
+def learnt_vectors(weights: Mapping[str, Tensor]) -> Embedding:
+    """The word vectors of a model, among its weights.
+
+    Raises:
+        RunError: there are none.
+    """
+    if (found := weights.get("clip_encoder.embedding.weight")) is None:
+        raise RunError("These weights hold no word vectors, so they are of no model of ctsan. Name a run.")
+    vectors: Embedding = found.float().numpy()
+    return vectors
 
 
 def load_runs(folders: Sequence[Path]) -> list[TrainedRun]:
-    """Run folders; one of an ensemble stands for its members.
+    """Run folders; one of an ensemble or of a pack stands for all in it, and `default` for the package's.
 
     Raises:
         RunError: there is no usable run in one of them.
     """
-    return [_load_run(run) for folder in folders for run in members_of(folder) or [folder]]
+    return [_load_run(run) for folder in folders for run in run_folders(folder)]
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The folders of the runs that a folder, or the name `default`, stands for."""
+    return runs_of_pack(folder) or members_of(folder) or [folder]
+
+
+def run_to_start_from(folder: Path, task: TaskName) -> Path:
+    """The one run that a training starts from: of a pack the one of the same task, or its first.
+
+    Raises:
+        RunError: the pack is damaged, or `default` is named and there is none.
+    """
+    packed = runs_of_pack(folder)
+    same = [run for run in packed if open_run(run).task == task]
+    return next(iter(same or packed), folder)
 
 
 def answering(runs: Sequence[TrainedRun], task: TaskName) -> list[TrainedRun]:
@@ -69,8 +128,8 @@ def common_task(runs: Sequence[TrainedRun]) -> TaskName:
             return task
     found = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
     raise UsageError(
-        f"The runs do not answer the same questions: {found}. Name runs of one task; only those of 'choose' "
-        "may stand beside runs of 'rank'."
+        f"The runs do not answer the same questions: {found}. Say which to ask with --task, or name runs of "
+        "one task; only those of 'choose' may stand beside runs of 'rank'."
     )
 
 
@@ -94,11 +153,8 @@ def read_recipe(folder: Path) -> Recipe:
 
 
 def _load_run(folder: Path) -> TrainedRun:
-    opened, recipe, words = open_run(folder), read_recipe(folder), Words.load(folder / WORDS_FOLDER)
+    opened, recipe = open_run(folder), read_recipe(folder)
     if opened.task not in TASKS:
         raise RunError(f"{folder}: a run of {opened.task!r}, which this ctsan does not know. Name another.")
-    task, settings = opened.task, opened.settings
-    model = build_model(task, settings, words, grid=recipe.grid, channels=recipe.channels, seed=0)
-    load_weights(folder / WEIGHTS_FILE, model)
-    member = Member(model.eval(), words, settings.model.max_frames, settings.decoding.max_words)
-    return TrainedRun(folder, task, settings, recipe, member)
+    check_weights(folder / WEIGHTS_FILE)
+    return TrainedRun(folder, opened.task, opened.settings, recipe)

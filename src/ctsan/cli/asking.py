@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ctsan.cli.output import print_json, warn
+from ctsan.errors import VideoError
+from ctsan.pack_folder import DEFAULT
 
 if TYPE_CHECKING:
     from ctsan.answers import Attention, Concept
     from ctsan.predictor import Predictor
 
 PATH = click.Path(path_type=Path)
-MODEL = click.option("--model", type=PATH, required=True, help="Folder of a run.")
+MODEL = click.option(
+    "--model", type=PATH, default=DEFAULT, show_default=True, help="Folder of a run or pack."
+)
 MODELS = click.option(
     "--model",
     "models",
     type=PATH,
     multiple=True,
-    required=True,
-    help="Folder of a run; may be repeated, and all answer as one.",
+    default=[DEFAULT],
+    show_default=DEFAULT,
+    help="Folder of a run or pack; may be repeated, and all answer as one.",
 )
 WEIGHTS = click.option("--weights", type=PATH, help="Of the backbone, for a ResNet.")
 ATTENTION = click.option(
@@ -42,28 +47,33 @@ class Reply(NamedTuple):
 
 def ask(
     answer: Callable[[Predictor, Path], Reply],
-    clips: Iterable[Path],
+    clip: Path,
     models: Sequence[Path],
     weights: Path | None,
     as_json: bool,
 ) -> None:
-    """Answer for each clip; one that cannot be read gets its error in place of an answer, and exit code 1."""
-    from ctsan.errors import VideoError
+    """Answer about one clip; if it cannot be read, its error is printed in place of an answer."""
     from ctsan.predictor import Predictor
 
     predictor = Predictor.load(*models, weights=weights)
-    failed = 0
-    for clip in clips:
-        try:
-            reply = answer(predictor, clip)
-        except VideoError as error:
-            failed += 1
+    try:
+        reply: Reply | VideoError = answer(predictor, clip)
+    except VideoError as error:
+        reply = error
+    print_replies([reply], as_json)
+
+
+def print_replies(replies: Iterable[Reply | VideoError], as_json: bool) -> None:
+    """Answers as they come; a clip that cannot be read has its error in place of one, and exit code 1."""
+    failed = False
+    for reply in replies:
+        if isinstance(reply, VideoError):
+            failed = True
             if as_json:
-                print_json({"clip": str(clip), "error": str(error)})
+                print_json({"clip": str(reply.path), "error": str(reply)})
             else:
-                warn(str(error))
-            continue
-        if as_json:
+                warn(str(reply))
+        elif as_json:
             print_json(reply.line)
         else:
             for line in reply.text:

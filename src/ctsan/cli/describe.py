@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +15,16 @@ from ctsan.cli.asking import (
     PATH,
     WEIGHTS,
     Reply,
-    ask,
     clip_files,
     listed_concepts,
+    print_replies,
     words_with_confidences,
 )
+from ctsan.cli.output import warn
+from ctsan.errors import UsageError, VideoError
 
 if TYPE_CHECKING:
-    from ctsan.predictor import Predictor
+    from ctsan.answers import Description
 
 _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
 
@@ -31,6 +35,9 @@ _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
 @WEIGHTS
 @click.option("--beam", type=click.IntRange(min=1), default=5, show_default=True, help="1 is greedy.")
 @click.option("--n-best", type=click.IntRange(min=1), default=1, show_default=True, help="Sentences a clip.")
+@click.option("--scenes", is_flag=True, help="Cut one long video into shots, and describe each.")
+@click.option("-o", "--out", type=PATH, help="With --scenes: .vtt, .srt or .json [default: lines of text].")
+@click.option("--timing", is_flag=True, help="Print on stderr where the time goes.")
 @JSON
 def command(
     clips: tuple[Path, ...],
@@ -38,32 +45,70 @@ def command(
     weights: Path | None,
     beam: int,
     n_best: int,
+    scenes: bool,
+    out: Path | None,
+    timing: bool,
     as_json: bool,
 ) -> None:
     """Say what happens in each of CLIPS: video files, pictures, or folders of them.
 
     A clip that cannot be read gets its error in place of an answer, and the exit code is then 1.
 
+    With --scenes, CLIPS is one video of any length. Its shots are described one by one: on stdout, or in a
+    file that players show as subtitles (.srt) or read out as descriptions (.vtt).
+
     \b
     Examples:
-      ctsan describe holiday.mp4 --model runs/mine
+      ctsan describe holiday.mp4
       ctsan describe holidays/ --model runs/mine --json
+      ctsan describe film.mp4 --scenes -o film.vtt
     """
+    if scenes:
+        from ctsan.cli.scenes import check_scenes
 
-    def answer(predictor: Predictor, clip: Path) -> Reply:
-        found = predictor.describe(clip, beam=beam, n_best=n_best)
+        check_scenes(clips, out, n_best=n_best)
+    elif out is not None:
+        raise UsageError("-o goes with --scenes: other descriptions are printed. Add --scenes, or leave it.")
+    files = clip_files(clips)
+    start = time.perf_counter()
+    from ctsan.predictor import Predictor
+
+    imported = time.perf_counter() - start
+    predictor = Predictor.load(*models, weights=weights)
+    try:
+        if scenes:
+            from ctsan.cli.scenes import describe_scenes
+
+            describe_scenes(predictor, files[0], out, beam=beam, as_json=as_json)
+        else:
+            found = predictor.describe_all(files, beam=beam, n_best=n_best)
+            print_replies(_replies(found, n_best), as_json)
+    finally:
+        if timing:
+            _print_timing({"import": imported, **predictor.seconds, "in all": time.perf_counter() - start})
+
+
+def _replies(descriptions: Iterable[Description | VideoError], n_best: int) -> Iterator[Reply | VideoError]:
+    for found in descriptions:
+        if isinstance(found, VideoError):
+            yield found
+            continue
         best = found.captions[0]
-        line: dict[str, object] = {"clip": str(clip), "caption": best.text, "score": best.score}
+        line: dict[str, object] = {"clip": found.clip, "caption": best.text, "score": best.score}
         if n_best > 1:
             line["captions"] = [{"caption": each.text, "score": each.score} for each in found.captions]
         text = [
-            f"{clip}: {caption.text}" + (f"  ({caption.score:.2f})" if n_best > 1 else "")
+            f"{found.clip}: {caption.text}" + (f"  ({caption.score:.2f})" if n_best > 1 else "")
             for caption in found.captions
         ]
         text.append(f"    {words_with_confidences(found.concepts)}")
-        return Reply(line | {"concepts": listed_concepts(found.concepts)}, text)
+        yield Reply(line | {"concepts": listed_concepts(found.concepts)}, text)
 
-    ask(answer, clip_files(clips), models, weights, as_json)
+
+def _print_timing(seconds: Mapping[str, float]) -> None:
+    """Clips are decoded beside the rest, so that the parts may add up to more than the whole."""
+    for part, spent in seconds.items():
+        warn(f"{part:<9} {spent:7.2f} s")
 
 
 @click.command("concepts")
@@ -76,12 +121,17 @@ def concepts(clips: tuple[Path, ...], models: tuple[Path, ...], weights: Path | 
 
     \b
     Example:
-      ctsan concepts holiday.mp4 --model runs/mine
+      ctsan concepts holiday.mp4
     """
+    from ctsan.predictor import Predictor
 
-    def answer(predictor: Predictor, clip: Path) -> Reply:
-        found = predictor.concepts(clip)
-        line: dict[str, object] = {"clip": str(clip), "concepts": listed_concepts(found)}
-        return Reply(line, [f"{clip}: {words_with_confidences(found)}"])
+    def replies() -> Iterator[Reply | VideoError]:
+        for found in Predictor.load(*models, weights=weights).concepts_all(clip_files(clips)):
+            if isinstance(found, VideoError):
+                yield found
+            else:
+                clip, words = found
+                line: dict[str, object] = {"clip": clip, "concepts": listed_concepts(words)}
+                yield Reply(line, [f"{clip}: {words_with_confidences(words)}"])
 
-    ask(answer, clip_files(clips), models, weights, as_json)
+    print_replies(replies(), as_json)

@@ -76,7 +76,7 @@ def command(
             text += [f"    {which}{words}", *attention_lines(blank.attention)]
         return Reply(line, [*text, *seen(found.concepts)])
 
-    ask(answer, [clip], models, weights, as_json)
+    ask(answer, clip, models, weights, as_json)
 
 
 def _listed(answers: Sequence[Answer]) -> list[dict[str, object]]:

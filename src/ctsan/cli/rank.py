@@ -151,7 +151,7 @@ def _rank_sentences(
             text += [f"    {each.score:6.2f}  {each.sentence}", *attention_lines(each.attention)]
         return Reply(line, [*text, *seen(found.concepts)])
 
-    ask(answer, [clip], models, weights, as_json)
+    ask(answer, clip, models, weights, as_json)
 
 
 def _sentences(file: Path) -> list[str]:

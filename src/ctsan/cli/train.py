@@ -32,6 +32,16 @@ _HELP: dict[TaskName, str] = {
     "fill": "Learn to fill in the blank of a sentence about a clip.",
     "choose": "Learn to choose the sentence that was written for a clip.",
     "rank": "Learn to rank clips for a sentence.",
+    "embed": "Learn a joint embedding of sentences and clips, for 'ctsan index' and 'ctsan search'.",
+}
+# A joint embedding learns from the other clips of a batch, so it needs large ones, and few steps.
+_OWN_SETTINGS: dict[TaskName, tuple[str, ...]] = {
+    "embed": (
+        "training.batch_size=64",
+        "training.steps=600",
+        "optimiser.learning_rate=1e-3",
+        "optimiser.weight_decay=0.05",
+    )
 }
 _EXAMPLES = """
 
@@ -41,6 +51,7 @@ Examples:
   ctsan train {task} --corpus my-clips/ --out runs/k20 --set detector.num_concepts=20
   ctsan train {task} --corpus LSMDC16/ --out runs/paper --profile paper --features features/
   ctsan train {task} --corpus my-clips/ --out runs/tuned --from runs/described
+  ctsan train {task} --corpus my-clips/ --out runs/tuned --from default
   ctsan train {task} --corpus my-clips/ --out runs/three --ensemble 3
   torchrun --nproc-per-node 2 -m ctsan train {task} --corpus my-clips/ --out runs/mine
 """
@@ -69,7 +80,8 @@ def _command_for(task_name: TaskName) -> click.Command:
         "--from",
         "source",
         type=click.Path(path_type=Path),
-        help="Run whose weights, words and sizes to start from; it may be of another task or corpus.",
+        help="Run whose weights, words and sizes to start from; it may be of another task or corpus. "
+        "'default' is the model that ctsan carries.",
     )
     @click.option(
         "--ensemble",
@@ -89,14 +101,15 @@ def _command_for(task_name: TaskName) -> click.Command:
         as_json: bool,
     ) -> None:
         from ctsan.cli.preparing import Order
+        from ctsan.trained_run import run_to_start_from
 
         order = Order(
             task=task_name,
             corpus=corpus,
             profile=profile,
-            overrides=overrides,
+            overrides=(*_OWN_SETTINGS.get(task_name, ()), *overrides),
             features=features,
-            source=source,
+            source=source and run_to_start_from(source, task_name),
         )
         _train(order, out, ensemble, as_json=as_json)
 

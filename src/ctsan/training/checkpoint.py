@@ -3,12 +3,16 @@
 A checkpoint is one safetensors file, tensors and header together: it appears whole or not at all, so a kill
 can never leave two halves of different moments. No random state is in it, because the loop draws anew at
 every step, from the seed and the step's number.
+
+Weights may also lie in a pack (ctsan.packing): in half precision, and with the tensors that several runs have
+in common in a file beside their folders.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +29,10 @@ from ctsan.training.averaging import AveragedWeights
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 WEIGHTS_FILE = "weights.safetensors"
+SHARED_FILE = "shared.safetensors"  # of a pack: one folder above its weights files
 VERSION = 1
 
-_CHECKPOINT, _WEIGHTS = "ctsan-checkpoint", "ctsan-weights"
+_CHECKPOINT, _WEIGHTS, _SHARED = "ctsan-checkpoint", "ctsan-weights", "ctsan-shared-weights"
 
 
 @dataclass(slots=True)
@@ -83,7 +88,7 @@ def load_checkpoint(
             f"it was made with {header['num_examples']:,} training examples, and there are {num_examples:,}"
         )
         raise RunError(f"{file}: {what}. Train on the same corpus, or name another folder for a new run.")
-    _fill(file, model, _below("model/", tensors))
+    fill_with(file, model, _below("model/", tensors))
     if average is not None:
         average.restore(_below("average/", tensors))
     moments: dict[int, dict[str, Tensor]] = {}
@@ -105,7 +110,54 @@ def load_weights(file: Path, model: nn.Module) -> None:
     Raises:
         RunError: the file is missing, damaged, foreign, of another version or of another model.
     """
-    _fill(file, model, _read(file, _WEIGHTS)[0])
+    fill_with(file, model, read_weights(file))
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """The weights of a run, in single precision, whether it lies in a pack or not.
+
+    Raises:
+        RunError: the file is missing, damaged, foreign or of another version.
+    """
+    tensors, header = _read(file, _WEIGHTS)
+    if names := header.get("shared"):  # of the tensors in the file of all, by their names here
+        found, _ = _read(file.parent.parent / SHARED_FILE, _SHARED, only=set(names.values()))
+        tensors |= {name: found[key] for name, key in names.items()}
+    return {
+        name: tensor.float() if tensor.dtype == torch.half else tensor for name, tensor in tensors.items()
+    }
+
+
+def check_weights(file: Path) -> None:
+    """Raises:
+    RunError: a run has no weights, or their file is damaged, foreign or of another version.
+    """
+    with _opened(file, _WEIGHTS):
+        pass
+
+
+def write_packed_weights(file: Path, own: Mapping[str, Tensor], shared: Mapping[str, str]) -> None:
+    """Weights of one run of a pack: its own tensors, and the keys of others in the file of all, by name."""
+    _write(file, _WEIGHTS, own, {"shared": shared})
+
+
+def write_shared_weights(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """The tensors that several runs of a pack have in common, by their keys."""
+    _write(file, _SHARED, tensors, {})
+
+
+def fill_with(file: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Give a model the tensors of a file.
+
+    Raises:
+        RunError: they are of another model.
+    """
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines()[1:]]
+        what = f"its weights do not fit the model: {' '.join(lines)}"
+        raise RunError(f"{file}: {what} Build the model with the settings of the run.") from None
 
 
 def _write(file: Path, kind: str, tensors: Mapping[str, Tensor], header: Mapping[str, object]) -> None:
@@ -122,34 +174,37 @@ def _write(file: Path, kind: str, tensors: Mapping[str, Tensor], header: Mapping
         temporary.write_bytes(save(whole, metadata={"ctsan": text}))
 
 
-def _read(file: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read(
+    file: Path, kind: str, only: Collection[str] | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """All tensors of a file, or only some of them, and its header."""
+    with _opened(file, kind) as (opened, header):
+        # Copied out of the file: it may be replaced while they are in use.
+        names = opened.keys() if only is None else only
+        return {name: opened.get_tensor(name).clone() for name in names}, header
+
+
+@contextmanager
+def _opened(file: Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """A safetensors file, which is mapped into memory, and its header."""
     remedy = "Put it back from a copy, or name another folder for a new run."
     try:
         with safe_open(file, framework="pt") as opened:
             header = json.loads((opened.metadata() or {}).get("ctsan", "{}"))
-            # Copied out of the file: it may be replaced while they are in use.
-            tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+            if header.get("format") != kind:
+                found = header.get("format", "unknown")
+                raise RunError(f"{file}: its format is {found!r}, not {kind!r}. {remedy}")
+            if header["version"] != VERSION:
+                what = f"its version is {header['version']}, and this ctsan reads version {VERSION}"
+                raise RunError(
+                    f"{file}: {what}. Use the ctsan that made it, or train again in another folder."
+                )
+            yield opened, header
     except FileNotFoundError:
         raise RunError(f"{file}: there is no such file. Train first, or name another run.") from None
     except (OSError, SafetensorError, ValueError) as error:
         raise RunError(f"{file}: it is damaged ({error}). {remedy}") from None
-    if header.get("format") != kind:
-        found = header.get("format", "unknown")
-        raise RunError(f"{file}: its format is {found!r}, not {kind!r}. {remedy}")
-    if header["version"] != VERSION:
-        what = f"its version is {header['version']}, and this ctsan reads version {VERSION}"
-        raise RunError(f"{file}: {what}. Use the ctsan that made it, or train again in another folder.")
-    return tensors, header
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _fill(file: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        lines = [line.strip() for line in str(error).splitlines()[1:]]
-        what = f"its weights do not fit the model: {' '.join(lines)}"
-        raise RunError(f"{file}: {what} Build the model with the settings of the run.") from None

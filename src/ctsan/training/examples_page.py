@@ -92,7 +92,7 @@ def _head(title: str, metric: str, total: int) -> Iterator[str]:
 def _body(examples: Sequence[Example], metric: str) -> Iterator[str]:
     yield "<main>"
     for example in examples:
-        yield f"<article>\n{_frames(example)}"
+        yield f"<article>\n{frames_html(example)}"
         yield f"<h2>{escape(example.caption) or '(no words)'}</h2>"
         yield (
             f'<p class="facts"><span>{escape(example.clip)}</span>'
@@ -100,7 +100,7 @@ def _body(examples: Sequence[Example], metric: str) -> Iterator[str]:
         )
         if example.concepts:
             yield '<h3>Concept words</h3>\n<ul class="words">'
-            yield from map(_concept, example.concepts)
+            yield from map(concept_html, example.concepts)
             yield "</ul>"
         yield '<h3>What people said</h3>\n<ul class="people">'
         yield from (f"<li>{escape(sentence)}</li>" for sentence in example.references[:NUM_REFERENCES])
@@ -111,12 +111,12 @@ def _body(examples: Sequence[Example], metric: str) -> Iterator[str]:
     yield "</main>\n</body>\n</html>"
 
 
-def _concept(concept: ShownConcept) -> str:
+def concept_html(concept: ShownConcept) -> str:
     mark, kind = ("✓ ", ' class="right"') if concept.is_right else ("", "")
     return f"<li{kind}>{mark}{escape(concept.word)} <small>{concept.confidence:.2f}</small></li>"
 
 
-def _frames(example: Example) -> str:
+def frames_html(example: Example) -> str:
     """Pictures evenly over the clip, or why there are none."""
     try:
         moments = (np.arange(NUM_FRAMES) + 0.5) * probe(example.path).duration / NUM_FRAMES

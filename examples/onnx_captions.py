@@ -1,0 +1,50 @@
+"""Caption a clip with the files of `ctsan export RUN --onnx DIR`, and nothing of ctsan or PyTorch.
+
+python examples/onnx_captions.py CLIP DIR
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from onnxruntime import InferenceSession
+
+
+def caption(clip: str, folder: Path) -> str:
+    model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    see, detect, step = (
+        InferenceSession(folder / f"{name}.onnx") for name in ("backbone", "detector", "step")
+    )
+    size, frames = model["image_size"], list[Any]()
+    with av.open(clip) as video:
+        for frame in video.decode(video=0):
+            if (frame.time or 0.0) > len(frames) * model["spacing"] - 1e-3:  # one in ten, as films count them
+                small = frame.reformat(width=size, height=size, format="rgb24", interpolation="BICUBIC")
+                frames.append(small.to_ndarray())
+    kept = min(len(frames), model["max_frames"])
+    chosen = np.stack([frames[place * len(frames) // kept] for place in range(kept)])
+    states = {each.name: np.zeros(each.shape, np.float32) for each in detect.get_inputs()[2:]}
+    for number, maps in enumerate(see.run(None, {"frames": chosen})[0]):
+        now = {"maps": maps, "is_first": np.array(number == 0)}
+        *after, concepts, seen, _ = detect.run(None, now | states)
+        states = dict(zip(states, after, strict=True))
+    print("seen:", ", ".join(model["concepts"][number] for number in seen[0]))
+    last, sentence = np.array([model["begin"]]), list[str]()
+    said = {"concepts": concepts, "hidden": states["hidden"], "cell": states["cell"]}
+    while len(sentence) < model["max_words"]:
+        scores, said["hidden"], said["cell"] = step.run(None, {"last": last} | said)
+        scores[:, model["never"]] = -np.inf
+        last = scores.argmax(axis=1)
+        if last[0] == model["end"]:
+            break
+        sentence.append(model["words"][last[0]])
+    return " ".join(sentence)
+
+
+if __name__ == "__main__":
+    print(caption(sys.argv[1], Path(sys.argv[2])))

@@ -1,0 +1,36 @@
+"""`ctsan pack`: trained runs to one small folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ctsan.cli.asking import PATH
+from ctsan.cli.output import count, print_json
+
+
+@click.command("pack")
+@click.argument("runs", nargs=-1, required=True, type=PATH)
+@click.option("--out", type=PATH, required=True, help="New folder for the pack.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
+    """Put RUNS, of one or several tasks, into one small folder that answers like they do.
+
+    Weights are in half precision, what runs have in common is there once, and nothing is kept that only
+    training needs. The folder can be named as --model wherever a run can.
+
+    \b
+    Examples:
+      ctsan pack runs/describe runs/fill runs/choose runs/rank --out my-model/
+      ctsan describe holiday.mp4 --model my-model/
+    """
+    from ctsan.packing import write_pack
+    from ctsan.trained_run import run_folders
+
+    members = [member for run in runs for member in run_folders(run)]
+    size = write_pack(members, out)
+    if as_json:
+        print_json({"pack": str(out), "runs": len(members), "bytes": size})
+    else:
+        click.echo(f"{count(len(members), 'run')} in {out}: {size / 1e6:.1f} MB")

@@ -1,0 +1,87 @@
+"""The description model written out in plain operations, one frame or word at a time, for exporters.
+
+The model itself runs whole sequences as one operation with gradients of its own, which no exporter knows.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ctsan.model.caption_decoder import CaptionDecoder
+from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.model.concept_detector import ConceptDetector
+from ctsan.model.description_model import DescriptionModel
+from ctsan.model.lstm import LayerNormLSTMLayer, State
+from ctsan.model.video_encoder import VideoEncoder
+
+
+class FrameStep(nn.Module):
+    """One frame of `ClipEncoder`: what video encoder and traces remember after it, and the words so far."""
+
+    def __init__(self, encoder: ClipEncoder) -> None:
+        super().__init__()
+        assert isinstance(encoder.encode_video, VideoEncoder)
+        assert isinstance(encoder.detector, ConceptDetector)
+        self.encoder, self.detector, self.video = encoder, encoder.detector, encoder.encode_video.lstm
+
+    def forward(
+        self,
+        maps: Tensor,
+        is_first: Tensor,
+        hidden: Tensor,
+        cell: Tensor,
+        trace_hidden: Tensor,
+        trace_cell: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Args:
+        maps: (h, w, C).
+        is_first: (), whether it is the first frame; states are zeros then.
+        hidden, cell: (layers, 1, D), of the video encoder.
+        trace_hidden, trace_cell: (layers, L, D).
+
+        Returns:
+            The four states, and of the surest concept words embeddings (1, K, E), numbers and confidences,
+            both (1, K).
+        """
+        maps = maps.half().float()[None, None]  # as the features are stored that it has learnt from
+        frame = self.encoder.regions(maps)[:, 0]  # (1, D, h, w)
+        state = self.video.step(frame.mean(dim=(2, 3)), State(hidden, cell))
+        traces = self._trace(frame, is_first, State(trace_hidden, trace_cell))
+        best = self.detector.name(traces.top.reshape(1, -1)).topk(self.encoder.num_concepts, dim=1)
+        concepts = self.encoder.embedding(self.encoder.candidate_words[best.indices])
+        confidences = best.values.sigmoid()
+        if self.encoder.weighted:
+            concepts = concepts * confidences[..., None]
+        return *state, *traces, concepts, best.indices, confidences
+
+    def _trace(self, frame: Tensor, is_first: Tensor, state: State) -> State:
+        """Equations 1 to 4, as `ConceptDetector.forward` has them for all frames."""
+        first_layer = self.detector.trace.layers[0]
+        assert isinstance(first_layer, LayerNormLSTMLayer)
+        weights = self.detector.attend.forward_plainly(frame, state.top[None]).flatten(2)  # (1, L, P)
+        weights = torch.where(is_first, torch.eye(self.detector.num_traces), weights)
+        context = first_layer.project(weights @ frame.flatten(2).mT)  # (1, L, 4 D)
+        return self.detector.trace.step(context[0], state, is_projected=True)
+
+
+class WordStep(nn.Module):
+    """One word of `CaptionDecoder`, for every sentence of a search."""
+
+    def __init__(self, model: DescriptionModel) -> None:
+        super().__init__()
+        assert isinstance(model.decode, CaptionDecoder)
+        self.embedding, self.decode = model.clip_encoder.embedding, model.decode
+
+    def forward(
+        self, last: Tensor, concepts: Tensor, hidden: Tensor, cell: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Last words (B,), concept words (B, K, E) and the state, both (layers, B, D), to log-probabilities
+        of the next words (B, words) and the new state.
+        """
+        x, _ = self.decode.word_input(self.embedding(last)[:, None], concepts)
+        state = self.decode.lstm.step(x[:, 0], State(hidden, cell))
+        said = state.top[:, None]
+        if self.decode.output_attention is not None:
+            said, _ = self.decode.output_attention(said, concepts)
+        return self.decode.say(said)[:, 0].log_softmax(dim=-1), state.hidden, state.cell

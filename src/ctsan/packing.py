@@ -1,0 +1,95 @@
+"""Trained runs to a pack: a small folder with all that use needs, of which `pack_folder` tells the rest.
+
+Matrices are in half precision, tensors that runs have in common are there once, and word vectors are those
+that the models have learnt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from ctsan.atomic import write_json
+from ctsan.errors import UsageError
+from ctsan.pack_folder import FORMAT, PACK_FILE, VERSION
+from ctsan.text.words import CONCEPTS_FILE, VOCABULARY_FILE, Words
+from ctsan.trained_run import WORDS_FOLDER, learnt_vectors, read_recipe, words_folder, write_recipe
+from ctsan.training.checkpoint import (
+    SHARED_FILE,
+    WEIGHTS_FILE,
+    read_weights,
+    write_packed_weights,
+    write_shared_weights,
+)
+from ctsan.training.run_folder import SETTINGS_FILE, open_run
+
+
+def write_pack(runs: Sequence[Path], out: Path) -> int:
+    """Pack run folders, no ensembles, into a new folder; returns its size in bytes.
+
+    Raises:
+        RunError: a run cannot be read.
+        UsageError: the folder is there already and holds something.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out}: it is there already. Name a new or an empty folder for the pack.")
+    names = _names([open_run(run).task for run in runs])
+    weights = [_halved(read_weights(run / WEIGHTS_FILE)) for run in runs]
+    words = [
+        Words.load(words_folder(run), embedding=learnt_vectors(own))
+        for run, own in zip(runs, weights, strict=True)
+    ]
+    keys = [{name: _digest(tensor) for name, tensor in own.items()} for own in weights]
+    uses = Counter(key for own in keys for key in set(own.values()))
+    shared: dict[str, Tensor] = {}
+    for run, name, own, own_keys in zip(runs, names, weights, keys, strict=True):
+        common = {tensor: key for tensor, key in sorted(own_keys.items()) if uses[key] > 1}
+        shared |= {key: own[tensor] for tensor, key in common.items()}
+        alone = {tensor: value for tensor, value in own.items() if tensor not in common}
+        write_packed_weights(out / name / WEIGHTS_FILE, alone, common)
+        settings = json.loads((run / SETTINGS_FILE).read_text(encoding="utf-8-sig"))
+        write_json(out / name / SETTINGS_FILE, settings | {"from": None})  # a folder that nobody else has
+        write_recipe(out / name, read_recipe(run))
+    if shared:
+        write_shared_weights(out / SHARED_FILE, shared)
+    if len({(one.vocabulary, one.concepts) for one in words}) == 1:
+        _save_words(words[0], out / WORDS_FOLDER)
+    else:
+        for name, one in zip(names, words, strict=True):
+            _save_words(one, out / name / WORDS_FOLDER)
+    write_json(out / PACK_FILE, {"format": FORMAT, "version": VERSION, "runs": names})
+    return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+
+
+def _names(tasks: Sequence[str]) -> list[str]:
+    """`describe`, `fill`, and `fill-2` for another one of the same task."""
+    seen: Counter[str] = Counter()
+    names = []
+    for task in tasks:
+        seen[task] += 1
+        names.append(task if seen[task] == 1 else f"{task}-{seen[task]}")
+    return names
+
+
+def _halved(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices in half precision; vectors and single numbers, which are few, as they are."""
+    return {
+        name: tensor.half() if tensor.is_floating_point() and tensor.dim() > 1 else tensor
+        for name, tensor in weights.items()
+    }
+
+
+def _digest(tensor: Tensor) -> str:
+    content = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+    content.update(tensor.contiguous().numpy().tobytes())
+    return content.hexdigest()[:24]
+
+
+def _save_words(words: Words, folder: Path) -> None:
+    words.vocabulary.save(folder / VOCABULARY_FILE)
+    words.concepts.save(folder / CONCEPTS_FILE)

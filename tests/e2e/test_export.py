@@ -1,0 +1,106 @@
+"""`ctsan export`: a run as ONNX files that caption a clip without ctsan or PyTorch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import ctsan.export.onnx
+from commands import ctsan_here
+from ctsan.errors import CtsanError, UsageError
+from ctsan.export.onnx import TOLERANCE, export_onnx
+from ctsan.predictor import Predictor
+from ctsan.tasks.description import NEVER_SAID
+from ctsan.text.vocabulary import BOS, EOS
+from ctsan.trained_run import TrainedRun, load_runs
+from ctsan.watching import Watcher
+
+Runs = dict[str, Path]
+
+EXAMPLE = Path(__file__).parents[2] / "examples/onnx_captions.py"
+
+
+@pytest.fixture(scope="module")
+def exported(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
+    folder = tmp_path_factory.mktemp("onnx")
+    [run] = load_runs([runs["describe"]])
+    return folder, export_onnx(run, folder)
+
+
+@torch.inference_mode()
+def greedily(run: TrainedRun, clip: Path) -> list[str]:
+    """The likeliest word each time, until the end is likeliest."""
+    [encoding] = Watcher(None).watch(clip, [run]).encodings
+    vocabulary, state, said = run.member.words.vocabulary, encoding.state, [BOS]
+    while len(said) <= run.settings.decoding.max_words:
+        scores, state = run.member.model.next_words(torch.tensor(said[-1:]), encoding.concepts, state)
+        scores[:, [BOS, *NEVER_SAID]] = -torch.inf
+        if (word := int(scores.argmax())) == EOS:
+            break
+        said.append(word)
+    return vocabulary.decode(said[1:])
+
+
+def test_every_network_computes_what_pytorch_does(exported: tuple[Path, dict[str, float]]) -> None:
+    folder, differences = exported
+    assert list(differences) == ["backbone.onnx", "detector.onnx", "step.onnx"]
+    assert all(0 <= difference <= TOLERANCE for difference in differences.values())
+    assert {file.name for file in folder.iterdir()} == {*differences, "model.json"}
+
+
+def test_the_example_captions_a_clip_without_ctsan(
+    exported: tuple[Path, dict[str, float]], runs: Runs, shapes: Path
+) -> None:
+    clip = shapes / "corpus/clips/0000.mp4"
+    # Neither of them can be imported: the example has to do without.
+    code = (
+        "import sys, runpy; sys.modules['torch'] = sys.modules['ctsan'] = None; "
+        f"sys.argv = ['', {str(clip)!r}, {str(exported[0])!r}]; "
+        f"runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')"
+    )
+    command = [sys.executable, "-W", "error", "-c", code]
+    seen, caption = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    [run] = load_runs([runs["describe"]])
+    assert caption.split() == greedily(run, clip)
+    concepts = Predictor([run]).concepts(clip)
+    assert seen == f"seen: {', '.join(concept.word for concept in concepts)}"
+
+
+def test_the_example_is_short() -> None:
+    source = EXAMPLE.read_text(encoding="utf-8")
+    body = source.partition("def caption")[2].partition("if __name__")[0]
+    assert len(body.strip().splitlines()) <= 32
+
+
+def test_a_network_that_differs_is_not_written(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctsan.export.onnx, "TOLERANCE", 0.0)
+    [run] = load_runs([runs["describe"]])
+    with pytest.raises(CtsanError, match="backbone.onnx: ONNX Runtime and PyTorch differ by"):
+        export_onnx(run, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_exported_says_so(runs: Runs, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="A run of 'describe' is needed"):
+        ctsan_here("export", runs["fill"], "--onnx", tmp_path)
+
+
+def test_the_command_tells_sizes_and_differences(
+    exported: tuple[Path, dict[str, float]],
+    runs: Runs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(ctsan.export.onnx, "export_onnx", lambda run, out, weights: exported[1])
+    ctsan_here("export", runs["describe"], "--onnx", exported[0])
+    assert "backbone.onnx" in capsys.readouterr().out
+    ctsan_here("export", runs["describe"], "--onnx", tmp_path, "--json")
+    assert json.loads(capsys.readouterr().out)["differences"] == exported[1]

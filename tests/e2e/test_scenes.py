@@ -1,0 +1,114 @@
+"""`ctsan describe --scenes`: the shots of a long video as a track of descriptions."""
+
+from __future__ import annotations
+
+import json
+import re
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from clip_making import encode
+from commands import ctsan_here
+from ctsan.errors import CtsanError, VideoError
+from ctsan.predictor import Predictor
+
+Runs = dict[str, Path]
+
+COLOURS = ((200, 30, 30), (30, 30, 200), (20, 160, 40))
+
+
+def shots(count: int, *, seconds: float = 2.0, rate: int = 12) -> Iterable[NDArray[np.uint8]]:
+    for number in range(count):
+        picture = np.full((48, 64, 3), COLOURS[number % len(COLOURS)], dtype=np.uint8)
+        yield from [picture] * round(seconds * rate)
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return encode(tmp_path_factory.mktemp("videos") / "three & more.mp4", shots(3), rate=12)
+
+
+def test_every_shot_has_a_cue_at_its_time(
+    runs: Runs, video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for ending in ("vtt", "srt", "json"):
+        ctsan_here("describe", video, "--scenes", "-o", tmp_path / f"a.{ending}", "--model", runs["describe"])
+        assert capsys.readouterr().out == f"3 scenes of {video} in {tmp_path / f'a.{ending}'}\n"
+    content = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    scenes = content["scenes"]
+    assert [(each["start"], each["end"]) for each in scenes] == [
+        (pytest.approx(start, abs=0.1), pytest.approx(start + 2, abs=0.1)) for start in (0, 2, 4)
+    ]
+    assert list(scenes[0]) == ["start", "end", "caption", "score", "concepts"]
+    captions = [each["caption"] for each in scenes]
+    vtt = (tmp_path / "a.vtt").read_text(encoding="utf-8")
+    assert vtt.startswith("WEBVTT\nKind: descriptions\n")
+    assert "three &amp; more.mp4" in vtt
+    cues = re.findall(r"(\d+)\n(\S+) --> (\S+)\n(.+)\n", vtt)
+    assert [cue[0] for cue in cues] == ["1", "2", "3"]
+    assert [cue[3] for cue in cues] == captions
+    assert cues[0][1] == "00:00:00.000"
+    assert cues[1][1] == cues[0][2]
+    srt = (tmp_path / "a.srt").read_text(encoding="utf-8")
+    assert [each.splitlines()[2] for each in srt.strip().split("\n\n")] == captions
+    assert "00:00:00,000 --> 00:00:0" in srt
+
+
+def test_without_a_file_scenes_are_printed(
+    runs: Runs, video: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ctsan_here("describe", video, "--scenes", "--model", runs["describe"])
+    assert len(re.findall(r"^00:00:0\d\.\d{3}  \w+", capsys.readouterr().out, re.MULTILINE)) == 3
+    ctsan_here("describe", video, "--scenes", "--json", "--model", runs["describe"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = list(Predictor.load(runs["describe"]).describe_scenes(video))
+    assert [line["caption"] for line in lines] == [scene.caption.text for scene in found]
+
+
+def test_memory_does_not_grow_with_the_video(runs: Runs, tmp_path: Path) -> None:
+    predictor = Predictor.load(runs["describe"])
+
+    def peak(count: int) -> int:
+        video = encode(tmp_path / f"{count}.mp4", shots(count, seconds=1.25, rate=8), rate=8)
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in predictor.describe_scenes(video)) == count
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(3)  # what is loaded once
+    assert peak(30) < 1.3 * peak(10)
+
+
+def test_scenes_that_cannot_be_written_say_so_at_once(runs: Runs, video: Path, tmp_path: Path) -> None:
+    model = ("--model", runs["describe"])
+    gone = tmp_path / "gone.mp4"
+    for message, arguments in (
+        ("-o goes with --scenes", (video, "-o", tmp_path / "a.vtt")),
+        ("an ending that is not known. Did you mean '.vtt'?", (video, "--scenes", "-o", tmp_path / "a.vtx")),
+        ("--scenes describes one video at a time", (video, video, "--scenes")),
+        ("--scenes describes one video at a time", (tmp_path, "--scenes")),
+        ("--n-best does not go with --scenes", (video, "--scenes", "--n-best", 2)),
+        ("there is no such file", (gone, "--scenes", "-o", tmp_path / "a.vtt")),
+    ):
+        with pytest.raises(CtsanError, match=re.escape(message)):
+            ctsan_here("describe", *arguments, *model)
+    assert not list(tmp_path.iterdir())
+    text = tmp_path / "text.mp4"
+    text.write_text("no video", encoding="utf-8")
+    with pytest.raises(VideoError, match="this is text"):
+        list(Predictor.load(runs["describe"]).describe_scenes(text))
+
+
+def test_a_picture_is_one_scene(runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = encode(tmp_path / "a.mp4", shots(1, seconds=1 / 12))
+    ctsan_here("describe", picture, "--scenes", "-o", tmp_path / "a.srt", "--model", runs["describe"])
+    assert capsys.readouterr().out.startswith("1 scene of ")
+    first, last = (tmp_path / "a.srt").read_text(encoding="utf-8").splitlines()[1].split(" --> ")
+    assert first < last
