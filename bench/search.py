@@ -31,7 +31,7 @@ from ctsan.search import search as searching
 from ctsan.search.encodings import concept_words, numbers_of
 from ctsan.search.indexing import marks_of, searching_runs
 from ctsan.search.library import FileRecord, changing
-from ctsan.search.nearest import build_index
+from ctsan.search.nearest import Nearest, build_index
 from ctsan.search.search import Searcher
 from ctsan.trained_run import TrainedRun
 from ctsan.video.shots import Shot
@@ -180,7 +180,8 @@ def _measure(
 
 def _gone_through(searcher: Searcher, queries: Sequence[tuple[str, str]]) -> float:
     """R@10 where all clips are scored by all runs."""
-    first, searching.FIRST = searching.FIRST, 10**9
+    first, searching.FIRST = searching.FIRST, len(searcher.library.rows())
+    searcher.nearest = Nearest(searcher.library.numbers("vectors"), searcher.library.rows(), None)
     try:
         hits = sum(
             any(str(hit.file) == clip for hit in searcher.search(query).hits) for query, clip in queries

@@ -26,7 +26,7 @@ from ctsan.watching import Watcher
 
 FIRST = 100  # clips that the first stage hands on
 
-_FEW = 10  # among fewer clips it is not known whether the best one suits
+_FEW = 5  # among fewer clips it is not known whether the best one suits
 _SAMPLE = 1000  # clips tell how a query scores with any
 
 
@@ -83,7 +83,7 @@ class Searcher:
             raise UsageError(f"{folder}: nothing in this library can be searched. Index a folder of clips.")
         index = self.library.index_file
         self._vectors = self.library.numbers("vectors")
-        self._nearest = Nearest(self._vectors, self._rows, index if index.exists() else None)
+        self.nearest = Nearest(self._vectors, self._rows, index if index.exists() else None)
 
     def search(
         self, query: str, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
@@ -100,7 +100,7 @@ class Searcher:
         unknown = unknown_words([run for run in self.runs if run.task == "embed"], {"The query": query})
         vector = query_vector(self.runs, query, self._words)
         allowed = self._allowed(concepts, without)
-        rows = self._nearest.find(vector, max(FIRST, n_best), allowed)
+        rows = self.nearest.find(vector, max(FIRST, n_best), allowed)
         if len(rows) == 0:
             return Found((), has_match=False, trust=None, unknown=unknown)
         cosines = self._cosines(vector, rows)
@@ -123,7 +123,7 @@ class Searcher:
         encodings = self._watcher.watch(clip, self.runs).encodings
         vector = numbers_of(self.runs, encodings, self._words)["vectors"][0].astype(np.float32)
         vector /= np.linalg.norm(vector)
-        rows = self._nearest.find(vector, n_best, self._allowed(concepts, without))
+        rows = self.nearest.find(vector, n_best, self._allowed(concepts, without))
         found = self._vectors[rows].astype(np.float32)
         scores = found @ vector / np.linalg.norm(found, axis=1)
         order = np.argsort(-scores, kind="stable")

@@ -16,7 +16,8 @@ SHOWN = "ct-san"
 RULE = (
     "The clips are chosen by a rule, not by hand: of all test clips in the order of their score, then of "
     "their names, those at one sixth, three sixths and five sixths; where answers are right or wrong, "
-    "those at one and two thirds of the right ones and of the wrong ones. The model is CT-SAN of the first seed."
+    "those at one and two thirds of the right ones and of the wrong ones. The model is CT-SAN of the first "
+    "seed."
 )
 _BESIDE: Mapping[MeasuredTask, tuple[str, ...]] = {
     "describe": ("base-san", "no-att-san", "s2vt", "temporal-attention"),

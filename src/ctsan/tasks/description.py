@@ -254,7 +254,8 @@ def describe(
             scores, after = member.model.next_words(last, words, own)
             said.append(scores)
             states.append(after)
-        return torch.stack(said).logsumexp(dim=0) - math.log(len(said)), _together(states)
+        mean = torch.stack(said).logsumexp(dim=0) - math.log(len(said)) if len(said) > 1 else said[0]
+        return mean, _together(states)
 
     return beam_search(
         next_words,
