@@ -2,9 +2,9 @@
 
     python bench/search.py --corpus CLIPS --features FEATURES --model runs/embed --model runs/rank
 
-The clips of the corpus are real, and the queries are captions of its test clips. The other clips of a large
-library are made: each is a mixture of what the runs made of two real ones, with some noise, so that it lies
-where clips lie, and with the concept words of one of them. On a machine that others use as well, --busy
+The clips of the corpus that are not for training are real, and the queries are captions of its test clips. The
+other clips of a large library are made: each is a mixture of what the runs made of two real ones, with some
+noise, so that it lies where clips lie, and with the concept words of one of them. On a machine that others use as well, --busy
 counts the CPU time of the process in place of the clock's.
 """
 
@@ -57,7 +57,7 @@ def main() -> None:
     torch.set_num_threads(1)
     runs = searching_runs(options.model)
     corpus, features = read_corpus(options.corpus), FeatureStore(options.features)
-    clips = [clip for clip in corpus if clip.id in features]
+    clips = [clip for clip in corpus if clip.id in features and clip.split != "train"]
     clips.sort(key=lambda clip: clip.split != "test")  # the smallest library holds all that is asked for
     queries = _queries(clips, options.queries)
     real = _joined(_encoded(runs, clips, features))

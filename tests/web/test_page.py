@@ -122,7 +122,9 @@ def test_blanks_are_filled_while_typing(page: playwright.Page, clip: Path) -> No
 
 def test_the_best_of_five_sentences_is_marked(page: playwright.Page, clip: Path) -> None:
     give(page, clip)
-    for place, sentence in enumerate(["a square moves", "a heart grows", "water", "a small star", "a leaf"]):
+    for place, sentence in enumerate(
+        ["a square moves", "a heart grows", "a shape on the water", "a small star", "a leaf moves"]
+    ):
         page.locator("#choices input").nth(place).fill(sentence)
     becomes(page, "[...document.querySelectorAll('#choices .number')].every((number) => number.textContent)")
     assert page.locator("#choices .best").count() == 1

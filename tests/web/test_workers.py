@@ -42,7 +42,8 @@ def test_a_worker_that_hangs_is_stopped(serve: Serve, clip: Path) -> None:
         [worker] = workers_of(os.getpid())
         os.kill(worker, signal.SIGSTOP)
         assert "too long" in until(client, upload(client, clip), "failed")["error"]
-        assert not Path(f"/proc/{worker}/fd/0").exists()
+        while worker in workers_of(os.getpid()):
+            time.sleep(0.05)
 
 
 def test_a_worker_has_only_so_much_memory(serve: Serve, tmp_path: Path) -> None:

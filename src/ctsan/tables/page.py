@@ -75,7 +75,8 @@ def _head(title: str, facts: Sequence[tuple[str, str]]) -> Iterator[str]:
 def _conclusions(results: Results) -> Iterator[str]:
     yield "<section>\n<h2>What to conclude</h2>"
     if not results.checked:
-        yield "<p>No two systems that the paper compares are trained yet.</p></section>"
+        yield "<p>No two systems that the paper compares are trained yet.</p>"
+        yield f"<p>{escape(READING)}</p></section>"
         return
     counts = Counter(one.verdict for one in results.checked)
     total = len(results.checked)
@@ -87,13 +88,14 @@ def _conclusions(results: Results) -> Iterator[str]:
     pairs: dict[str, list[Checked]] = {}
     for one in results.checked:
         pairs.setdefault(compared(one), []).append(one)
-    yield '<div class="wide"><table class="grid-of-claims"><thead><tr><th>The paper: …</th>'
+    yield '<div class="wide"><table class="grid-of-claims"><thead><tr><th>The paper says</th>'
     yield "".join(f"<th>{title}</th>" for title in TASK_TITLES.values()) + "</tr></thead><tbody>"
     for pair, checked in pairs.items():
         by_task = {one.task: one for one in checked}
         cells = [_verdict_cell(by_task.get(task)) for task in TASK_TITLES]
         yield f"<tr><th>{escape(pair)}</th>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>\n<p>✓ holds, ✗ does not hold, ≈ within noise. </p></section>"
+    yield "</tbody></table></div>\n<p>✓ holds, ✗ does not hold, ≈ within noise; the number is the difference.</p>"
+    yield f"<p>{escape(READING)}</p></section>"
 
 
 def _verdict_cell(one: Checked | None) -> str:
@@ -123,7 +125,6 @@ def _table(filled: FilledTable) -> Iterator[str]:
     yield "</tbody></table></div>"
     if table.others:
         yield "<p class='small'>Rows in grey are published entries of LSMDC 2016, on that corpus only.</p>"
-    yield f"<details><summary>How to read it</summary><p>{escape(READING)}</p></details>"
     yield '<div class="plots">'
     for column in table.columns:
         if column.metric == COMPARED_BY[column.task]:

@@ -26,8 +26,8 @@ def dot_plot(filled: FilledTable, column: Column) -> str:
         return ""
     ends = [value for _, cell in rows for value in cell.values]
     ends += [cell.mean + sign * (cell.half_width or 0) for _, cell in rows for sign in (-1, 1)]
-    low, high = max(0.0, min(ends)), max(ends)
-    low, high = low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1)
+    room = 0.05 * (max(ends) - min(ends) or max(ends) or 1.0)
+    low, high = max(0.0, min(ends) - room), max(ends) + room  # no metric is below 0
     height = _ROW * len(rows) + 44
 
     def x(value: float) -> float:

@@ -175,7 +175,8 @@ def _filled(table: Table, measured: Mapping[tuple[str, MeasuredTask], Measured])
             cell = own.get(name)
             means = [other.mean for other in own.values() if other is not None]
             best = (min if column.is_lower_better else max)(means, default=None)
-            is_best = cell is not None and len(means) > 1 and _shown(cell.mean) == _shown(best)
+            differ = len(set(map(_shown, means))) > 1
+            is_best = cell is not None and differ and _shown(cell.mean) == _shown(best)
             cells.append(None if cell is None else replace(cell, is_best=is_best))
         if any(cell is not None for cell in cells):
             rows.append(Row(name, tuple(cells)))

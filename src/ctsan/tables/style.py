@@ -10,7 +10,7 @@ STYLE = """
   :root { --ink: #e8eaed; --soft: #a3adb8; --paper: #14171b; --card: #1e2227; --line: #343a42;
     --right: #7fd6b4; --right-paper: #173329; --wrong: #ff9c90; --wrong-paper: #3b1d1a; --accent: #56b4e9; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 84rem; padding: 2.5rem 1.25rem 4rem; background: var(--paper);
+body { margin: 0 auto; max-width: 92rem; padding: 2.5rem 1.25rem 4rem; background: var(--paper);
   color: var(--ink); font: 1rem/1.55 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
 h1 { font-size: 1.8rem; line-height: 1.2; margin: 0 0 .8rem; }
 h2 { font-size: 1.35rem; margin: 0 0 .5rem; }
@@ -23,7 +23,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .facts dd { margin: 0; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { padding: .4rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap;
+th, td { padding: .35rem .5rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap;
   vertical-align: top; }
 th:first-child { text-align: left; position: sticky; left: 0; background: var(--card); }
 thead th { color: var(--soft); font-weight: 600; }
@@ -44,7 +44,6 @@ svg .grid { stroke: var(--line); }
 svg .interval { stroke: var(--accent); stroke-width: 3; opacity: .45; }
 svg .mean { stroke: var(--accent); stroke-width: 3; }
 svg .seed { fill: none; stroke: var(--ink); stroke-width: 1.3; }
-details { color: var(--soft); font-size: .85rem; margin-top: .6rem; max-width: 56rem; }
 article { border-top: 1px solid var(--line); padding: 1rem 0; overflow-wrap: anywhere; }
 .frames { display: grid; grid-template-columns: repeat(4, 1fr); gap: .4rem; max-width: 52rem; }
 .frames img { display: block; width: 100%; height: 100%; object-fit: contain; background: #000;

@@ -66,7 +66,7 @@ def facts_of(workshop: Workshop, plan: Plan, command: str) -> list[tuple[str, st
         ("budget of every run", f"{budget} of {training.batch_size} clips, profile {workshop.profile}"),
         ("seeds", f"{plan.seeds}"),
         ("runs", f"{len(done)} of {len(plan.trainings)}, {seconds / 3600:.1f} hours of training"),
-        ("start", "models of blank, choice and retrieval start from the same system's description model"),
+        ("start", "models of blank, choice and retrieval start from the system's description model, if any"),
         ("machine", f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"),
         ("revision", revisions or "none"),
         ("command", command),

@@ -89,7 +89,7 @@ export class Asking {
         return list;
       }),
     );
-    say(`Filled: ${answer.filled}`);
+    if (at("fill").contains(document.activeElement)) say(`Filled: ${answer.filled}`);
   }
 
   async #choose(signal) {
