@@ -2,10 +2,10 @@
 
     python bench/search.py --corpus CLIPS --features FEATURES --model runs/embed --model runs/rank
 
-The clips of the corpus that are not for training are real, and the queries are captions of its test clips. The
-other clips of a large library are made: each is a mixture of what the runs made of two real ones, with some
-noise, so that it lies where clips lie, and with the concept words of one of them. On a machine that others use as well, --busy
-counts the CPU time of the process in place of the clock's.
+The clips of the corpus that are not for training are real, and the queries are captions of its test clips.
+The other clips of a large library are made: each is a mixture of what the runs made of two real ones, with
+some noise, so that it lies where clips lie, and with the concept words of one of them. On a machine that
+others use as well, --busy counts the CPU time of the process in place of the clock's.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def command(
     if as_json:
         print_json(_listed(report, library))
     else:
-        _print(report, library, name)
+        _print(report, library, name, store)
     if report.errors:
         raise SystemExit(1)
 
@@ -95,7 +95,7 @@ def _listed(report: Report, library: Path) -> dict[str, object]:
     }
 
 
-def _print(report: Report, library: Path, name: str) -> None:
+def _print(report: Report, library: Path, name: str, store: Path | None) -> None:
     click.echo(
         f"{count(report.files, 'file')} with {count(report.shots, 'shot')} in {library}: {report.new:,} "
         f"looked at now, {report.known:,} known, {report.dropped:,} gone ({report.seconds:.1f} s)"
@@ -105,5 +105,6 @@ def _print(report: Report, library: Path, name: str) -> None:
         for error in report.errors.values():
             warn(f"  {error}")
     if report.files:
-        option = "" if name == "main" else f" --library {name}"
-        click.echo(f'Ask it: ctsan search "a dog runs on grass"{option}')
+        options = "" if name == "main" else f" --library {name}"
+        options += "" if store is None else f" --store {store}"
+        click.echo(f'Ask it: ctsan search "a dog runs on grass"{options}')

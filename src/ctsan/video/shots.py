@@ -21,7 +21,7 @@ from ctsan.video.frames import MAX_FRAMES, SPACING, Frames, Picture, every_frame
 MAX_SECONDS = 30.0  # longer shots are split
 MIN_SECONDS = 1.0  # shorter ones belong to the shot before
 
-# Chosen on joined five-second pieces of web videos: 38 of 39 joins are found.
+# Chosen on joined five-second pieces of web videos (docs/search.md).
 _CHANGE = 0.25  # the least share of the colours that a cut changes
 _TIMES_AROUND = 3.0  # and how many times as much as changes between the pictures around it
 _AROUND = 2  # pictures on each side
