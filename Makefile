@@ -41,7 +41,7 @@ test: install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: demo
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]'

@@ -48,6 +48,8 @@ def test_a_worker_that_hangs_is_stopped(serve: Serve, clip: Path) -> None:
 
 def test_a_worker_has_only_so_much_memory(serve: Serve, tmp_path: Path) -> None:
     Image.new("RGB", (4000, 2200)).save(tmp_path / "large.png")
+    with serve() as client:  # it is the memory, and nothing else that is wrong with it
+        assert until(client, upload(client, tmp_path / "large.png"), "failed", "ready")["state"] == "ready"
     with serve(worker_bytes=24 * 2**20) as client:
         assert until(client, upload(client, tmp_path / "large.png"), "failed", "ready")["state"] == "failed"
         assert client.get("/api/status").status_code == 200

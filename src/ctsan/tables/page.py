@@ -94,7 +94,7 @@ def _conclusions(results: Results) -> Iterator[str]:
         by_task = {one.task: one for one in checked}
         cells = [_verdict_cell(by_task.get(task)) for task in TASK_TITLES]
         yield f"<tr><th>{escape(pair)}</th>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>\n<p>✓ holds, ✗ does not hold, ≈ within noise; the number is the difference.</p>"
+    yield "</tbody></table></div>\n<p>✓ holds, ✗ does not hold, ≈ within noise; with the difference.</p>"
     yield f"<p>{escape(READING)}</p></section>"
 
 
@@ -180,7 +180,8 @@ def _examples(examples: Mapping[MeasuredTask, Sequence[Shown]]) -> Iterator[str]
             example = shown.example
             is_right = "" if task == "describe" else ("✓ right: " if example.score else "✗ wrong: ")
             yield f'<article>{frames_html(example)}<p class="says">{is_right}{escape(example.caption)}</p>'
-            yield f"<p class='small'>Right: {escape(example.references[0])}</p>"
+            truth = "People said" if task == "describe" else "Right"
+            yield f"<p class='small'>{truth}: {escape(example.references[0])}</p>"
             if example.concepts:
                 yield f'<ul class="words">{"".join(map(concept_html, example.concepts))}</ul>'
             said = "; ".join(f"{escape(name)}: {escape(text)}" for name, text in shown.others)

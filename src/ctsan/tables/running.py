@@ -105,6 +105,7 @@ def run(
         if training.task != "detect":
             result |= _measured(workshop, training, settings, task.model)
         write_json(folder / RESULT_FILE, result)
+        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)  # four times the weights, of hundreds of runs
     return result
 
 

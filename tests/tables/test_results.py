@@ -1,0 +1,79 @@
+"""Cells, best ones and verdicts, from answers that are made up."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctsan.data.corpus import Clip, Corpus
+from ctsan.tables.formats import as_csv, as_json, latex, markdown
+from ctsan.tables.layout import TABLES
+from ctsan.tables.results import Results, make_results, measure_all
+
+CLIPS = 40
+
+
+def answers(right: int) -> dict[str, list[dict[str, Any]]]:
+    """Of each clip one blank, the first ones filled rightly."""
+    return {
+        f"{clip:02}": [{"sentence": "a _____", "answer": "dog" if clip < right else "cat", "right": "dog"}]
+        for clip in range(CLIPS)
+    }
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    corpus = Corpus("mine", Path(), "own", (Clip("a", Path(), ("a dog",), "train"),))
+    said: Any = {
+        ("ct-san", "fill"): [answers(30), answers(32)],
+        ("base-san", "fill"): [answers(10), answers(12)],
+        ("simple-lstm", "fill"): [answers(30), answers(31)],
+        ("simple-blstm", "fill"): [answers(39), answers(40)],
+    }
+    measured, notes = measure_all(said, {}, corpus, java=None)
+    return make_results(measured, [TABLES["description-blank"]], notes)
+
+
+def test_a_cell_is_the_mean_over_seeds_with_students_interval(results: Results) -> None:
+    rows = {row.name: row.cells[-1] for row in results.tables[0].rows}
+    cell = rows["ct-san"]
+    assert cell is not None
+    assert cell.values == (0.75, 0.8)
+    assert cell.mean == pytest.approx(0.775)
+    assert cell.half_width == pytest.approx(12.706 * 0.025, rel=1e-3)  # t of one degree of freedom
+    assert cell.paper == 0.419
+    assert [name for name, own in rows.items() if own and own.is_best] == ["simple-blstm"]
+
+
+def test_verdicts_tell_claims_that_hold_from_those_that_do_not_and_from_noise(results: Results) -> None:
+    verdicts = {(one.claim.better, one.claim.worse): one.verdict for one in results.checked}
+    assert verdicts == {
+        ("ct-san", "base-san"): "holds",
+        ("ct-san", "simple-lstm"): "within noise",
+        ("ct-san", "simple-blstm"): "does not hold",
+    }
+    first = results.checked[0]
+    assert first.difference == pytest.approx(0.5)
+    assert first.in_paper == pytest.approx(0.419 - 0.345)
+
+
+def test_all_forms_have_the_same_figures_and_mark_the_papers_corpus(results: Results) -> None:
+    text = markdown(results, "Title", [("corpus", "mine")])
+    assert "| CT-SAN | " in text
+    assert "77.5 ± 31.8<br>*LSMDC 41.9*" in text
+    assert "**98.8** ± 15.9<br>*LSMDC 31.6*" in text
+    assert "| CT-SAN above Base-SAN | blank | accuracy | +0.500 |" in text
+    assert "*Merging-LSTM (published, LSMDC only)*" in text
+    tex = latex(results)
+    assert r"\textbf{98.8} $\pm$ 15.9" in tex
+    assert r"blank \%" in tex
+    rows = list(csv.DictReader(io.StringIO(as_csv(results))))
+    assert {row["system"]: float(row["mean"]) for row in rows}["ct-san"] == pytest.approx(0.775)
+    value = as_json(results, [("corpus", "mine")])
+    cell = value["tables"]["description-blank"]["rows"]["ct-san"]["fill: accuracy"]
+    assert cell["values"] == (0.75, 0.8)
+    assert value["claims"][0]["verdict"] == "holds"
