@@ -95,7 +95,7 @@ def test_two_processes_have_the_loss_curve_of_one(shapes: Path, two: Path) -> No
 
 @pytest.mark.slow
 def test_stopped_two_processes_go_on_to_the_same_weights(shapes: Path, two: Path) -> None:
-    out = shapes / "stopped"
+    out = shapes / "two-stopped"
     first = start(shapes, out)
     while not (out / CHECKPOINT_FILE).exists():
         assert first.poll() is None, first.communicate()
