@@ -52,6 +52,7 @@ class ModelSettings:
     embedding_dim: Count = 300
     num_layers: Count = 2
     dropout: Share = 0.2
+    channel_dropout: Share = 0.0  # of a clip's feature channels, in all its frames at once
     region_kernel: Odd = 3  # of the convolution that reduces maps to regions
     say_from_words: Switch = False  # W_y begins as the words' vectors: a concept word raises its own score
     decoder: DecoderKind = "semantic"  # the paper's; others describe only
@@ -120,6 +121,7 @@ class TrainingSettings:
     steps: Whole = 0  # instead of epochs: a small corpus is then gone through as often as it takes
     patience: Count = 5  # evaluations in a row without a better one, after which training stops
     seed: Whole = 0
+    keep_clips: Switch = False  # with --from: how clips are seen stays as it is, for several runs to share
     mirror: Switch = True
     evaluate_every: Count = 1  # epochs
     evaluations: Count = 6  # instead, evenly over the steps, where training.steps is set

@@ -122,7 +122,7 @@ def test_new_words_are_added_and_the_run_says_where_it_came_from(described: Path
         run=str(described),
         task="describe",
         weights=weights_digest(described),
-        parts=("clip_encoder", "word_input"),
+        parts=("clip_encoder", "word_input", "lstm"),
         kept_words=num_words - len(SPECIALS),
         new_words=2,
         kept_candidates=num_candidates,
@@ -168,3 +168,15 @@ def test_features_of_another_kind_are_refused(
     runs = [tmp_path / "r"]
     with pytest.raises(UsageError, match=what):
         prepare(asked, read_corpus(asked.corpus), runs, settings_for(asked, runs))
+
+
+def test_how_clips_are_seen_can_be_kept(shapes: Path, described: Path, tmp_path: Path) -> None:
+    kept = "--set=training.keep_clips=true"
+    options = ("train", "choose", *places(shapes, shapes / "corpus"), "--out", tmp_path, *TRAINING, kept)
+    refused = ctsan(*options, exit_code=2)
+    assert "Name one: --from RUN" in refused.stderr
+    ctsan(*options, "--from", described)
+    old, new = (load_file(folder / WEIGHTS_FILE) for folder in (described, tmp_path))
+    seeing = {name for name in old if name.startswith("clip_encoder.")} - {"clip_encoder.word_noise"}
+    assert all(old[name].equal(new[name]) for name in seeing)
+    assert not old["decode.lstm.layers.0.from_hidden.weight"].equal(new["lstm.layers.0.from_hidden.weight"])

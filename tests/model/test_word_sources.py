@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ctsan.model.average_detector import AverageDetector
+from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector, RegionReducer, concept_loss
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.nearest_words import NearestWords
@@ -110,3 +111,24 @@ def test_a_decoupled_detector_says_what_the_trained_one_says_and_never_learns(ma
     assert torch.allclose(detection.scores, expected.scores, atol=1e-6)  # without dropout, too
     assert not detection.scores.requires_grad
     assert not any(weights.requires_grad for weights in decoupled.parameters())
+
+
+def test_a_dropped_channel_is_dropped_in_the_whole_clip(maps: Tensor) -> None:
+    encoder = ClipEncoder(
+        channels=C,
+        embedding=torch.randn(V, 4),
+        candidate_words=torch.arange(V),
+        hidden_dim=C,
+        detector=None,
+        num_concepts=K,
+        region_kernel=1,
+        channel_dropout=0.5,
+    )
+    with torch.no_grad():  # a region is then the channels at its place
+        encoder.reduce.conv.weight.copy_(torch.eye(C)[..., None, None])
+    seen = encoder.regions(maps).movedim(2, -1)
+    kept = seen != 0
+    assert torch.equal(kept, kept[:, :1, :1, :1].expand_as(kept))
+    assert torch.allclose(seen[kept], 2 * maps[kept])
+    assert 0 < kept.float().mean() < 1
+    assert torch.equal(encoder.eval().regions(maps).movedim(2, -1), maps)

@@ -54,7 +54,10 @@ def make_trained(task: TaskName, words: Words, store: FeatureStore) -> Model:
 
 
 def weights(model: Model) -> dict[str, Tensor]:
-    return {name.removeprefix("decode."): tensor.clone() for name, tensor in model.state_dict().items()}
+    return {
+        name.removeprefix("decode.").replace("read_forwards.", "lstm."): tensor.clone()
+        for name, tensor in model.state_dict().items()
+    }
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -92,9 +95,10 @@ def test_another_task_takes_what_all_have_in_common(
     fresh = weights(model)
     start_from_model(model, trained)
     old, new = weights(trained), weights(model)
-    shared = {name for name in new if name.startswith(("clip_encoder.", "word_input."))}
+    shared = {name for name in new if name.startswith(("clip_encoder.", "word_input.", "lstm."))}
     assert {"clip_encoder.channel_means", "clip_encoder.reduce.conv.weight"} < shared
     assert {"word_input.attention.relate", "clip_encoder.detector.attend.first.weight"} < shared
+    assert "lstm.layers.1.from_hidden.weight" in shared
     for name in shared - {"clip_encoder.word_noise"}:
         assert torch.equal(new[name][: len(old[name])], old[name]), name
     for name in new.keys() - shared:
@@ -108,7 +112,7 @@ def test_a_description_starts_from_other_tasks_too(words: Words, store: FeatureS
         model.state_dict()["decode.word_input.attention.relate"],
         trained.state_dict()["word_input.attention.relate"],
     )
-    assert parts_taken(trained, same_task=False) == ("clip_encoder", "word_input")
+    assert parts_taken(trained, same_task=False) == ("clip_encoder", "word_input", "lstm")
     assert {"clip_encoder", "word_input", "lstm", "join"} < set(parts_taken(trained, same_task=True))
 
 

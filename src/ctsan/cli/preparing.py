@@ -65,6 +65,11 @@ def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
         UsageError: settings cannot be taken, or a run was started from other weights.
     """
     settings = load_settings(order.profile, order.overrides)
+    if settings.training.keep_clips and order.source is None:
+        raise UsageError(
+            "training.keep_clips=true keeps how a trained run sees clips, and there is none. Name one: "
+            "--from RUN"
+        )
     begun = [open_run(folder) for folder in runs if has_begun(folder)]
     for run in begun:
         check_origin(run, order.source)
@@ -143,6 +148,8 @@ def load_task(order: Order, clips: Corpus, run: Path, settings: Settings) -> Tas
     start_from_clips(model, clips.split("train"), features, words)
     if _needs_source(order, run):
         start_from_model(model, _load_source(order).member.model)
+    if settings.training.keep_clips:
+        model.clip_encoder.requires_grad_(requires_grad=False)
     return build_task(order.task, settings, words, features, clips, model=model)
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ctsan.model.average_detector import AverageDetector
 from ctsan.model.concept_detector import ConceptDetector, Detection, RegionReducer
@@ -48,6 +49,8 @@ class ClipEncoder(nn.Module):
         embedding: (words, E), where the word vectors start; a language model uses the same ones.
         candidate_words: (V,), the number of each concept candidate in the vocabulary.
         detector: the source of concept words; None for the paper's Base-SAN.
+        channel_dropout: of a clip's channels in training, each in all frames at once; dropped here and there
+            it would be seen all the same. The paper has none.
         video_encoder: in place of the paper's.
         weighted: scale concept embeddings by their confidence, so that the language loss trains the detector;
             otherwise, as in the paper, they are looked up and it does not.
@@ -71,9 +74,11 @@ class ClipEncoder(nn.Module):
         region_kernel: int = 3,
         num_layers: int = 2,
         dropout: float = 0.2,
+        channel_dropout: float = 0.0,
         video_encoder: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        self.channel_dropout = channel_dropout
         self.num_concepts = num_concepts
         self.weighted = weighted
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
@@ -109,7 +114,11 @@ class ClipEncoder(nn.Module):
 
     def regions(self, maps: Tensor) -> Tensor:
         """Maps (B, N, h, w, C) to regions (B, N, D, h, w)."""
-        regions: Tensor = self.reduce((maps - self.channel_means) / self.channel_scales)
+        scaled = (maps - self.channel_means) / self.channel_scales
+        if self.training and self.channel_dropout:
+            one = scaled.new_ones(len(maps), 1, 1, 1, maps.shape[-1])
+            scaled = scaled * F.dropout(one, self.channel_dropout)
+        regions: Tensor = self.reduce(scaled)
         return regions
 
     def forward(self, maps: Tensor, frame_is_real: Tensor, reference: Tensor | None = None) -> ClipEncoding:

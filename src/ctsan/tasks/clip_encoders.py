@@ -34,6 +34,7 @@ def build_clip_encoder(
         "hidden_dim": model.hidden_dim,
         "num_concepts": min(detector.num_concepts, len(candidates)),
         "region_kernel": model.region_kernel,
+        "channel_dropout": model.channel_dropout,
     }
     if model.decoder == "temporal":
         return FrameEncoder(**shared, max_frames=model.max_frames)

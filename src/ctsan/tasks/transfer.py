@@ -32,8 +32,9 @@ _FIXED = (
     "retrieval.sketch_dim",
     "retrieval.joint_dim",
 )
-# Parts that the models of all tasks have.
-_SHARED = ("clip_encoder", "word_input")
+# Parts that the models of all tasks have, and what they are called in those that call them otherwise.
+_SHARED = ("clip_encoder", "word_input", "lstm")
+_COMMON_NAMES = {"decode.word_input.": "word_input.", "decode.lstm.": "lstm.", "read_forwards.": "lstm."}
 
 
 def settings_with(
@@ -102,10 +103,14 @@ def start_from_model(model: Model, trained: Model) -> None:
 
 def _weights(model: Model) -> dict[str, Tensor]:
     """A model's tensors, buffers too, to be read and written; a part has the same name in all models."""
-    return {
-        name.replace("decode.word_input.", "word_input."): tensor
-        for name, tensor in model.state_dict().items()
-    }
+    return {_common(name): tensor for name, tensor in model.state_dict().items()}
+
+
+def _common(name: str) -> str:
+    for own, common in _COMMON_NAMES.items():
+        if name.startswith(own):
+            return common + name.removeprefix(own)
+    return name
 
 
 def _part(name: str) -> str:
