@@ -27,7 +27,8 @@ WORDS_FOLDER = "words"
 FEATURES_FILE = "features.json"
 
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
-_HELPERS: Mapping[TaskName, tuple[TaskName, ...]] = {"rank": ("choose",)}  # whose scores say the same
+# Whose scores say the same.
+_HELPERS: Mapping[TaskName, tuple[TaskName, ...]] = {"choose": ("embed",), "rank": ("choose", "embed")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +130,7 @@ def common_task(runs: Sequence[TrainedRun]) -> TaskName:
     found = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
     raise UsageError(
         f"The runs do not answer the same questions: {found}. Say which to ask with --task, or name runs of "
-        "one task; only those of 'choose' may stand beside runs of 'rank'."
+        "one task; those of 'embed' may stand beside runs of 'choose', and both beside runs of 'rank'."
     )
 
 

@@ -1,4 +1,4 @@
-"""`ctsan corpus`: check, make, items."""
+"""`ctsan corpus`: check, make, join, items."""
 
 from __future__ import annotations
 
@@ -102,6 +102,31 @@ def make(out: Path, clips: int, seed: int) -> None:
     with progress_bar(clips, what="rendering") as bar:
         make_corpus(out, clips=clips, seed=seed, progress=bar.update)
     click.echo(f"{count(clips, 'clip')} in {out}. Look at them, or go on with: ctsan corpus check {out}")
+
+
+@command.command("join", short_help="Learn from others' captioned clips beside your own.")
+@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("main", type=click.Path(path_type=Path))
+@click.argument("others", type=click.Path(path_type=Path), nargs=-1, required=True)
+def join(out: Path, main: Path, others: tuple[Path, ...]) -> None:
+    """Make a corpus in the folder OUT of the corpus MAIN and the training clips of OTHERS.
+
+    Validation and test stay those of MAIN, and its training clips count as often as it takes to be half of
+    what is learnt. Clips are not copied.
+
+    \b
+    Example:
+      ctsan corpus join both/ my-clips/ captioned-pictures/
+      ctsan train describe --corpus both/ --out runs/both
+    """
+    from ctsan.data.joining import join_corpora
+    from ctsan.data.reading import read_corpus
+
+    number, times = join_corpora(read_corpus(main), [read_corpus(other) for other in others], out)
+    click.echo(
+        f"{out}: {count(number, 'clip')} come to those of {main}, whose training clips count {times}-fold. "
+        f"Train on it: ctsan train describe --corpus {out} --out RUN"
+    )
 
 
 @command.command("items", short_help="Build test items for three tasks.")

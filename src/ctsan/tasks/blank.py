@@ -88,7 +88,7 @@ class BlankTask:
             given.setdefault(item.clip, []).append(question_of(item, self._vocabulary))
         self._examples = [
             (clip, questions[start : start + questions_per_clip])
-            for clip in clips.train
+            for clip in clips.learnt
             for questions in [given.get(clip.id, []) if train else list(self._questions(clip))]
             for start in range(0, len(questions), questions_per_clip)
         ]

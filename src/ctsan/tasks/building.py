@@ -181,6 +181,8 @@ def start_from_clips(
     is used, and how often each word is said: it need not learn those by small steps.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
+    most = max((clip.times for clip in clips), default=1)
+    clips = [clip for clip in clips if clip.times == most]  # what others have captioned may look otherwise
     encoder = model.clip_encoder
     if isinstance(encoder, MeanPooling):
         means, scales, _ = channel_statistics(clips, store)

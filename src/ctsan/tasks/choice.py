@@ -68,7 +68,7 @@ class ChoiceTask:
             asked.setdefault(item.clip, []).append(item)
         self._examples = [
             (clip, items[start : start + questions_per_clip])
-            for clip in clips.train
+            for clip in clips.learnt
             for items in [asked.get(clip.id, [])]
             for start in range(0, len(items), questions_per_clip)
         ]

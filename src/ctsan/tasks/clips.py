@@ -33,7 +33,12 @@ class AnsweredItem(NamedTuple):
 
 
 class TaskClips:
-    """The clips of a task that have features: those to learn from are captioned."""
+    """The clips of a task that have features.
+
+    Attributes:
+        train: captioned ones, to learn from.
+        learnt: the same as often as each is learnt from in an epoch.
+    """
 
     def __init__(
         self,
@@ -46,6 +51,7 @@ class TaskClips:
     ) -> None:
         self.store, self.words, self.max_frames = store, words, max_frames
         self.train = [clip for clip in train if clip.id in store and clip.captions]
+        self.learnt = [clip for clip in self.train for _ in range(clip.times)]
         self.validation = [clip for clip in validation if clip.id in store]
         self._concepts = {
             clip.id: words.concepts.reference(clip.captions) for clip in (*self.train, *self.validation)

@@ -67,7 +67,7 @@ class DescriptionTask:
         self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
         self._examples = [
             (clip, encoded[start : start + captions_per_clip])
-            for clip in clips.train
+            for clip in clips.learnt
             for encoded in [encode_captions(clip.captions, self._vocabulary, max_words=max_words)]
             for start in range(0, len(encoded), captions_per_clip)
         ]

@@ -41,10 +41,10 @@ class DetectionTask:
 
     @property
     def num_examples(self) -> int:
-        return len(self.clips.train)
+        return len(self.clips.learnt)
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> DetectionBatch:
-        clips = [self.clips.train[example] for example in examples]
+        clips = [self.clips.learnt[example] for example in examples]
         return DetectionBatch(*self.clips.maps(clips, mirrored=mirrored), self.clips.reference(clips))
 
     def num_words(self, batch: DetectionBatch) -> int:

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from ctsan.data.corpus import Clip, QueryItem
-from ctsan.evaluation.retrieval import ranks, retrieval_scores
-from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.dual_encoder import DualEncoder, in_batch_loss
-from ctsan.tasks.clips import AnsweredItem, TaskClips, printed
+from ctsan.tasks.clips import TaskClips, printed
 from ctsan.tasks.member import Member
-from ctsan.tasks.scoring import encode_sentences
+from ctsan.tasks.queries import Queries
+from ctsan.tasks.scoring import encode_sentences, score_all
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import PAD
 
@@ -50,12 +49,8 @@ class EmbeddingTask:
         self.clips = clips
         self.temperature = temperature
         self.max_words = max_words
-        self.items = clips.asked(validation)
-        asked_for = {item.clip for item in self.items}
-        self._ranked = [row for row, clip in enumerate(clips.validation) if clip.id in asked_for]
-        self._places = {clips.validation[row].id: place for place, row in enumerate(self._ranked)}
-        self._right = torch.tensor([self._places[item.clip] for item in self.items])
-        self._examples = [(clip, caption) for clip in clips.train for caption in clip.captions]
+        self.queries = Queries(clips, validation)
+        self._examples = [(clip, caption) for clip in clips.learnt for caption in clip.captions]
         self._means: dict[tuple[str, bool], Tensor] = {}  # by clip, and whether mirrored
 
     @property
@@ -87,21 +82,21 @@ class EmbeddingTask:
         """How well clips are ranked, and how often it is right that a query has a match or has none."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._member])
-        scores = self._scores(self._member, encoding, [item.query for item in self.items])
+        scores = self.queries.scores(self._member, encoding)
         self.model.know_scale(scores)
         captions = [
-            (caption, self.clips.validation[row].id)
-            for row in self._ranked
-            for caption in self._captions(row)
+            (caption, place)
+            for place, clip in enumerate(self.queries.clips)
+            for caption in self._captions(clip)
         ]
-        rows = torch.tensor(self._ranked, device=encoding.concepts.device)
-        clips = self.model.embed_clips(encoding.of(rows)).cpu()
+        ranked = self.queries.of_ranked(encoding)
+        clips = self.model.embed_clips(ranked).cpu()
         matches = self.model.know_matches(
-            self._scores(self._member, encoding, [caption for caption, _ in captions]).cpu(),
-            torch.tensor([self._places[clip] for _, clip in captions]),
+            score_all(self._member, [caption for caption, _ in captions], ranked).cpu(),
+            torch.tensor([place for _, place in captions]),
             clips @ clips.mT,
         )
-        metrics = retrieval_scores(ranks(scores.cpu(), self._right))
+        metrics = self.queries.metrics(scores.cpu())
         return metrics | {
             "match found": matches.found,
             "none without it and its like": matches.none,
@@ -110,61 +105,29 @@ class EmbeddingTask:
 
     @torch.inference_mode()
     def measure(self, members: Sequence[Member[DualEncoder]]) -> Measured:
-        queries = [item.query for item in self.items]
         scores = torch.stack(
             [
-                self._scores(member, own, queries).cpu()
+                self.queries.scores(member, own).cpu()
                 for member, own in zip(members, self.clips.encoded(members), strict=True)
             ]
         ).mean(dim=0)
-        return Measured(retrieval_scores(ranks(scores, self._right)), printed(self._answered(scores)))
+        return Measured(self.queries.metrics(scores), printed(self.queries.answered(scores)))
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """For each clip its query, and the captions of the clip that came first."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._member])
-        scores = self._scores(self._member, encoding, [item.query for item in self.items]).cpu()
-        return self.clips.examples(encoding, self._answered(scores))
+        scores = self.queries.scores(self._member, encoding).cpu()
+        return self.clips.examples(encoding, self.queries.answered(scores))
 
     @property
     def _member(self) -> Member[DualEncoder]:
         return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
-    def _captions(self, row: int) -> tuple[str, ...]:
+    def _captions(self, clip: Clip) -> tuple[str, ...]:
         """Of a validation clip; its query where a corpus has nothing else."""
-        clip = self.clips.validation[row]
-        return clip.captions or tuple(item.query for item in self.items if item.clip == clip.id)
-
-    def _scores(
-        self, member: Member[DualEncoder], encoding: ClipEncoding, sentences: Sequence[str]
-    ) -> Tensor:
-        """Of every sentence with every clip that is asked for, (Q, clips)."""
-        rows = torch.tensor(self._ranked, device=encoding.concepts.device)
-        words = encode_sentences(sentences, member.words.vocabulary, max_words=member.max_words)
-        return (
-            member.model.embed_sentences(words.to(rows.device))
-            @ member.model.embed_clips(encoding.of(rows)).mT
-        )
-
-    def _answered(self, scores: Tensor) -> list[AnsweredItem]:
-        """The clip that comes first for each query, in their order."""
-        found = zip(
-            self.items, ranks(scores, self._right).tolist(), scores.argmax(dim=1).tolist(), strict=True
-        )
-        answered = []
-        for item, rank, place in found:
-            first = self.clips.validation[self._ranked[place]]
-            answered.append(
-                AnsweredItem(
-                    clip=item.clip,
-                    said=f"{item.query} → {first.captions[0] if first.captions else first.id}",
-                    right=item.query,
-                    is_right=rank == 1,
-                    printed={"query": item.query, "rank": rank, "first": first.id},
-                )
-            )
-        return answered
+        return clip.captions or tuple(item.query for item in self.queries.items if item.clip == clip.id)
 
     def _mean(self, clip: Clip, *, mirrored: bool) -> Tensor:
         """The mean of a clip's maps, read once and kept: (1, 1, 1, C)."""

@@ -9,14 +9,13 @@ from torch import Tensor
 
 from ctsan.data.batches import CaptionBatch
 from ctsan.data.corpus import QueryItem
-from ctsan.evaluation.retrieval import ranks, retrieval_scores
 from ctsan.model.choice_model import Scored
-from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.retrieval_model import RetrievalModel, pairwise_margin_loss
-from ctsan.tasks.clips import AnsweredItem, TaskClips, printed
+from ctsan.tasks.clips import TaskClips, printed
 from ctsan.tasks.losses import attention_losses, detector_losses
 from ctsan.tasks.member import Member
-from ctsan.tasks.scoring import Scorer, as_one, encode_sentences, score_all
+from ctsan.tasks.queries import Queries
+from ctsan.tasks.scoring import Scorer, as_one, encode_sentences
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import PAD
 
@@ -49,14 +48,10 @@ class RetrievalTask:
         self.concept_weight = concept_weight
         self.max_words = max_words
         self.margin = margin
-        self.items = clips.asked(validation)
-        asked_for = {item.clip for item in self.items}
-        self._ranked = [row for row, clip in enumerate(clips.validation) if clip.id in asked_for]
-        places = {clips.validation[row].id: place for place, row in enumerate(self._ranked)}
-        self._right = torch.tensor([places[item.clip] for item in self.items])
+        self.queries = Queries(clips, validation)
         self._examples = [
             (clip, clip.captions[start : start + captions_per_clip])
-            for clip in clips.train
+            for clip in clips.learnt
             for start in range(0, len(clip.captions), captions_per_clip)
         ]
 
@@ -101,55 +96,29 @@ class RetrievalTask:
         """How well the clips asked for are ranked for their queries, and the detector's precision."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._member])
-        scores = self._scores(self._member, encoding)
+        scores = self.queries.scores(self._member, encoding)
         self.model.know_scale(scores)
-        metrics = retrieval_scores(ranks(scores.cpu(), self._right))
-        return metrics | self.clips.judge_concepts(self._member, encoding)
+        return self.queries.metrics(scores.cpu()) | self.clips.judge_concepts(self._member, encoding)
 
     @torch.inference_mode()
     def measure(self, members: Sequence[Scorer]) -> Measured:
         encodings = self.clips.encoded(members)
-        scores = as_one(
-            members, [self._scores(member, own) for member, own in zip(members, encodings, strict=True)]
-        )
-        metrics = retrieval_scores(ranks(scores, self._right))
-        return Measured(metrics | self.clips.precision(members, encodings), printed(self._answered(scores)))
+        own = [self.queries.scores(member, each) for member, each in zip(members, encodings, strict=True)]
+        scores = as_one(members, own)
+        metrics = self.queries.metrics(scores) | self.clips.precision(members, encodings)
+        return Measured(metrics, printed(self.queries.answered(scores)))
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """For each clip its query, and the captions of the clip that came first."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._member])
-        scores = self._scores(self._member, encoding).cpu()
-        return self.clips.examples(encoding, self._answered(scores))
+        scores = self.queries.scores(self._member, encoding).cpu()
+        return self.clips.examples(encoding, self.queries.answered(scores))
 
     @property
     def _member(self) -> Member[RetrievalModel]:
         return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
-
-    def _scores(self, member: Scorer, encoding: ClipEncoding) -> Tensor:
-        """Of every query with every clip that is asked for, (Q, clips)."""
-        rows = torch.tensor(self._ranked, device=encoding.concepts.device)
-        return score_all(member, [item.query for item in self.items], encoding.of(rows))
-
-    def _answered(self, scores: Tensor) -> list[AnsweredItem]:
-        """The clip that comes first for each query, in their order."""
-        found = zip(
-            self.items, ranks(scores, self._right).tolist(), scores.argmax(dim=1).tolist(), strict=True
-        )
-        answered = []
-        for item, rank, place in found:
-            first = self.clips.validation[self._ranked[place]]
-            answered.append(
-                AnsweredItem(
-                    clip=item.clip,
-                    said=f"{item.query} → {first.captions[0] if first.captions else first.id}",
-                    right=item.query,
-                    is_right=rank == 1,
-                    printed={"query": item.query, "rank": rank, "first": first.id},
-                )
-            )
-        return answered
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
         return encode_sentences(sentences, self.clips.words.vocabulary, max_words=self.max_words)

@@ -10,13 +10,14 @@ from torch import Tensor
 from ctsan.data.batches import pad_words
 from ctsan.model.choice_model import ChoiceModel, Scored
 from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.pair_scores import score_pairs
 from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.member import Member
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import PAD, UNK, Vocabulary
 
-Scorer = Member[ChoiceModel] | Member[RetrievalModel]
+Scorer = Member[ChoiceModel] | Member[RetrievalModel] | Member[DualEncoder]
 
 
 def encode_sentences(sentences: Sequence[str], vocabulary: Vocabulary, *, max_words: int) -> Tensor:
@@ -27,7 +28,11 @@ def encode_sentences(sentences: Sequence[str], vocabulary: Vocabulary, *, max_wo
 
 def score_all(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding) -> Tensor:
     """Scores of all sentences with all encoded clips, (sentences, clips), on the model's own scale."""
-    return score_pairs(member.model, _encoded(member, sentences), encoding)
+    model, words = member.model, _encoded(member, sentences)
+    if isinstance(model, DualEncoder):
+        with torch.inference_mode():
+            return model.embed_sentences(words) @ model.embed_clips(encoding).mT
+    return score_pairs(model, words, encoding)
 
 
 @torch.inference_mode()

@@ -14,7 +14,8 @@ from ctsan.errors import Problem
 from ctsan.text.tokens import tokenize
 
 CAPTION_FILES = ("clips.jsonl", "clips.csv")
-_KNOWN_KEYS = frozenset({"clip", "captions", "caption", "split", "source"})
+_KNOWN_KEYS = frozenset({"clip", "captions", "caption", "split", "source", "times"})
+_MOST_TIMES = 1000
 _EXAMPLE = '{"clip": "a.mp4", "captions": ["a man drives a car"], "split": "train"}'
 
 
@@ -137,6 +138,15 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
         )
         source = None
 
+    times = row.get("times", 1)
+    if isinstance(times, str) and times.isdecimal():  # from clips.csv
+        times = int(times)
+    if not isinstance(times, int) or not 1 <= times <= _MOST_TIMES:
+        problem(
+            f'"times" is not a whole number from 1 to {_MOST_TIMES} ({times!r})', "Leave it out, or mend it."
+        )
+        times = 1
+
     if not usable or not isinstance(name, str):
         return None
     return Clip(
@@ -145,6 +155,7 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
         captions=tuple(caption for caption in captions if tokenize(caption)),
         split=split,
         source=source or name,
+        times=times,
         extra={key: value for key, value in row.items() if key not in _KNOWN_KEYS},
         origin=(file, line),
     )
