@@ -159,13 +159,21 @@ class Predictor:
             else:
                 yield look.clip, concepts_seen(runs, self._watcher.encode([look], runs))
 
-    def trace(self, clip: Path | str, *, concept: str | None = None, beam: int = 5) -> Tracing:
+    def trace(
+        self,
+        clip: Path | str,
+        *,
+        concept: str | None = None,
+        beam: int = 5,
+        caption: Caption | None = None,
+    ) -> Tracing:
         """Where the model looked and which concept words it used for its best sentence.
 
         One model does it: the first of the runs that describe.
 
         Args:
             concept: a concept word to follow too, whether the model sees it in the clip or not.
+            caption: the best sentence, where it is known already.
 
         Raises:
             VideoError: the clip cannot be read.
@@ -177,7 +185,7 @@ class Predictor:
         return trace_clip(
             run,
             sight.encodings[0],
-            captions_of([run], sight.encodings, beam, 1)[0][0],
+            caption or captions_of([run], sight.encodings, beam, 1)[0][0],
             concepts=concepts_seen([run], sight.encodings),
             concept=concept,
             times=sight.times,

@@ -64,6 +64,10 @@ class StandIn:
     def num_examples(self) -> int:
         return len(self.inputs)
 
+    @property
+    def kinds(self) -> list[int]:
+        return [0] * len(self.inputs)
+
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> Points:
         self.seen.append((tuple(examples), tuple(mirrored)))
         rows = self.inputs[list(examples)]

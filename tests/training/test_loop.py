@@ -15,7 +15,7 @@ import torch
 from ctsan.config import PROFILES, OptimiserSettings, load_settings
 from ctsan.errors import RunError
 from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
-from ctsan.training.feeding import mirrored_in, move, read_ahead
+from ctsan.training.feeding import batches_in_epoch, batches_of, mirrored_in, move, read_ahead
 from ctsan.training.loop import Progress, Result, train
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from ctsan.training.schedule import learning_rate
@@ -67,6 +67,23 @@ def test_half_of_the_examples_are_mirrored_or_none(tmp_path: Path) -> None:
     task = StandIn()
     run(tmp_path, task, "training.mirror=false", "training.epochs=1")
     assert not any(mirrored for _, flips_of_batch in task.seen for mirrored in flips_of_batch)
+
+
+def test_a_batch_holds_one_kind_and_an_epoch_holds_all() -> None:
+    kinds = [0] * 10 + [1] * 7
+    epochs = [batches_of(epoch, kinds=kinds, batch_size=4, seed=3) for epoch in range(2)]
+    assert epochs[0] != epochs[1]
+    for batches in epochs:
+        assert sorted(example for batch in batches for example in batch) == list(range(17))
+        assert all(len({kinds[example] for example in batch}) == 1 for batch in batches)
+        assert sorted(map(len, batches)) == [2, 3, 4, 4, 4]
+        assert len(batches) == batches_in_epoch(kinds, 4) == 5
+    ordered = [
+        kinds[batch[0]]
+        for epoch in range(20)
+        for batch in batches_of(epoch, kinds=kinds, batch_size=4, seed=3)
+    ]
+    assert 0 < sum(ordered[::5]) < 20  # either kind may come first
 
 
 def test_dropout_differs_from_step_to_step(tmp_path: Path) -> None:

@@ -42,15 +42,6 @@ def models(corpus: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def library(corpus: Path, models: list[Path]) -> Path:
-    """The corpus' clips as a library of the name `shapes`."""
-    store = corpus.parent / "store"
-    named = [option for folder in models for option in ("--model", folder)]
-    ctsan_here("index", corpus / "clips", "--library", "shapes", "--store", store, *named)
-    return store / "shapes"
-
-
-@pytest.fixture(scope="session")
 def clip(corpus: Path) -> Path:
     return min((corpus / "clips").glob("*.mp4"))
 
@@ -60,6 +51,15 @@ def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty seconds at five pictures a second: stripes that change every ten seconds."""
     frames = [picture for number in (1, 85, 255, 51) for picture in [list(counting(number + 1))[-1]] * 50]
     return encode(tmp_path_factory.mktemp("long") / "long.mp4", frames, rate=5)
+
+
+@pytest.fixture(scope="session")
+def library(corpus: Path, models: list[Path], long_clip: Path) -> Path:
+    """The corpus' clips, and a long one, as a library of the name `shapes`."""
+    store = corpus.parent / "store"
+    named = [option for folder in models for option in ("--model", folder)]
+    ctsan_here("index", corpus / "clips", long_clip.parent, "--library", "shapes", "--store", store, *named)
+    return store / "shapes"
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 from httpx import Client
-from PIL import Image
 
 from clip_making import counting, encode
 from web.conftest import Serve
@@ -81,11 +77,21 @@ def test_a_token_opens(serve: Serve) -> None:
         "/static/..%2fapp.py",
         "/static/%2e%2e/app.py",
         "/static//etc/passwd",
+        "/static/%252e%252e/app.py",
+        "/static/..%5capp.py",
+        "/static/%c0%ae%c0%ae/app.py",
+        "/static/app.js%00.css",
+        "/api/clips//etc/passwd",
+        "/api/clips/none/pictures/..%2f..%2fetc%2fpasswd",
+        "/api/clips/none/shots/%2fetc%2fpasswd/picture",
+        "/api/library/%2fetc%2fpasswd/thumbnail",
+        "/api/library/file:%2f%2f%2fetc%2fpasswd/video",
+        "/api/search?like=..%2f..%2fetc%2fpasswd",
     ],
 )
 def test_no_path_reaches_the_disk(client: Client, path: str) -> None:
     answer = client.get(path)
-    assert answer.status_code in (404, 405)
+    assert answer.status_code in (404, 405, 422)
     assert "root:" not in answer.text
     assert "import" not in answer.text
 
@@ -97,41 +103,6 @@ def test_uploads_are_private_and_go_when_they_are_read(serve: Serve, spool: Path
         until(client, upload(client, clip), "ready")
         assert files_in(spool) == []
     assert list(spool.iterdir()) == []
-
-
-def damaged(folder: Path, clip: Path) -> Iterator[tuple[str, bytes]]:
-    content = clip.read_bytes()
-    yield "empty", b""
-    yield "text", b"this is no video\n" * 50
-    yield "noise", np.random.default_rng(0).bytes(20_000)
-    yield "cut off", content[: len(content) // 3]
-    yield "header only", content[:32]
-    yield "zeros after the header", content[:64] + bytes(10_000)
-    yield "playlist", b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n"
-    yield "concat", b"ffconcat version 1.0\nfile /etc/passwd\n"
-    yield "svg", b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
-    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
-        archive.writestr("a.mp4", content)
-    yield "zip", (folder / "a.zip").read_bytes()
-    Image.new("L", (12_000, 9_000)).save(folder / "bomb.png")
-    yield "more pixels than allowed", (folder / "bomb.png").read_bytes()
-
-
-def test_bad_files_are_explained_and_leave_nothing(
-    serve: Serve, spool: Path, clip: Path, tmp_path: Path
-) -> None:
-    with serve() as client:
-        for name, content in damaged(tmp_path, clip):
-            clip_id = client.post("/api/clips", content=content).json()["id"]
-            known = until(client, clip_id, "failed", "ready")
-            assert known["state"] == "failed", name
-            assert known["error"].endswith("."), name
-            assert str(spool) not in known["error"], name
-            assert "Traceback" not in known["error"], name
-            answer = client.get(f"/api/clips/{clip_id}/description")
-            assert (answer.status_code, answer.json()["error"]["code"]) == (422, "unreadable")
-        assert files_in(spool) == []
-        assert until(client, upload(client, clip), "ready")
 
 
 def test_uploads_are_limited(serve: Serve, spool: Path, clip: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import time
 from collections.abc import Iterator
@@ -68,13 +69,31 @@ def test_a_video_plays_beside_its_caption(page: playwright.Page, clip: Path) -> 
     words = page.locator("#caption .word")
     assert words.count() == len(page.inner_text("#caption").split())
     assert page.inner_text("#said").startswith("It says: ")
+    chips = page.locator("#concepts .chip small")
+    confidences = chips.all_inner_texts()
     words.first.hover()
     assert "came from" in page.inner_text("#caption-hint")
-    page.keyboard.press("Escape")
+    assert chips.all_inner_texts() != confidences  # they show the word's attention
     page.mouse.move(0, 0)
+    assert chips.all_inner_texts() == confidences
     words.first.focus()  # the same by keyboard
     assert "came from" in page.inner_text("#caption-hint")
     assert page.locator("#strip img").count() > 3
+
+
+def test_a_video_is_dropped(page: playwright.Page, clip: Path) -> None:
+    dropped = page.evaluate_handle(
+        """(content) => {
+          const data = new DataTransfer();
+          data.items.add(new File([Uint8Array.from(atob(content), (each) => each.charCodeAt(0))], "a.mp4"));
+          return data;
+        }""",
+        base64.b64encode(clip.read_bytes()).decode(),
+    )
+    page.dispatch_event("#drop", "drop", {"dataTransfer": dropped})
+    page.wait_for_selector("#description:not([hidden])")
+    page.click("#another")
+    assert page.is_visible("#welcome")
 
 
 def test_a_concept_word_lights_up_where_it_was_seen(page: playwright.Page, clip: Path) -> None:
@@ -144,13 +163,36 @@ def test_the_library_is_searched_and_a_hit_opens(page: playwright.Page) -> None:
     becomes(page, "document.querySelector('#results img').naturalWidth > 0")
     page.locator("#results .open").first.hover()
     becomes(page, "document.querySelector('#results video')?.currentTime > 0")
-    page.locator("#filters .chip").first.click()
-    page.wait_for_selector("#filters .chip[aria-pressed=true]")
+    word = page.locator("#filters .chip").first.inner_text()
+    for asked, shown in (
+        (f"&concept={word}", f"only {word}"),
+        (f"&without={word}", f"no {word}"),
+        ("", word),
+    ):
+        with page.expect_response("**/api/search?*") as answer:
+            page.locator("#filters .chip").first.click()
+        assert answer.value.url.endswith(f"query=a+blue+square+moves{asked}")
+        becomes(page, f"document.querySelector('#filters .chip').textContent === '{shown}'")
     page.locator("#results").get_by_text("More like this").first.click()
     becomes(page, "document.getElementById('found-title').textContent.startsWith('Found for clips')")
     page.locator("#results .open").first.click()
     page.wait_for_selector("#description:not([hidden])")
     becomes(page, "document.getElementById('video').currentTime > 0.2")
+
+
+def test_what_is_like_a_clip_is_found_and_opens_at_its_moment(page: playwright.Page, long_clip: Path) -> None:
+    give(page, long_clip)
+    page.click("#like")
+    page.wait_for_selector("#results .result")
+    assert page.inner_text("#found-title") == "Found for clips like this one"
+    later = page.locator(
+        f"#results .open[aria-label^='Open {long_clip.name}']:not([aria-label$=' 0:00'])"
+    ).first
+    start = int(str(later.get_attribute("aria-label"))[-2:])
+    assert start in (10, 20, 30)
+    later.click()
+    page.wait_for_selector("#description:not([hidden])")
+    becomes(page, f"document.getElementById('video').currentTime >= {start}")
 
 
 def test_a_long_video_is_told_shot_by_shot(page: playwright.Page, long_clip: Path) -> None:
@@ -166,6 +208,20 @@ def test_a_long_video_is_told_shot_by_shot(page: playwright.Page, long_clip: Pat
     page.wait_for_selector("#shot-list li:nth-child(3) [aria-current=true]")
 
 
+def test_telling_shots_shows_how_far_it_is_and_can_be_stopped(page: playwright.Page, long_clip: Path) -> None:
+    half = {"state": "reading", "progress": 0.5, "error": None, "shots": []}
+    page.route("**/api/clips/*/shots", lambda route: route.fulfill(json=half))
+    give(page, long_clip)
+    page.wait_for_selector("#shots-progress-box:not([hidden])")
+    assert page.locator("#shots-progress").evaluate("(bar) => bar.value") == 0.5
+    assert page.is_hidden("#vtt")
+    with page.expect_response("**/cancel") as answer:
+        page.click("#shots-cancel")
+    assert answer.value.ok
+    page.unroute("**/api/clips/*/shots")
+    page.wait_for_selector("#shots-progress-box", state="hidden")
+
+
 def test_what_the_browser_cannot_play_is_shown_by_its_frames(page: playwright.Page, tmp_path: Path) -> None:
     give(page, encode(tmp_path / "old.avi", counting(48)))
     page.wait_for_selector("#still:not([hidden])")
@@ -179,11 +235,18 @@ def test_errors_stand_in_the_page(page: playwright.Page, tmp_path: Path) -> None
     page.wait_for_selector("#error:not([hidden])")
     assert "text, not a video" in page.inner_text("#error")
     assert page.is_visible("#welcome")
+    page.click("#error-close")
+    assert page.is_hidden("#error")
+    page.fill("#query", "zyx qwv")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#error:not([hidden])")
+    assert "zyx" in page.inner_text("#error")
 
 
 def test_cancelling_goes_back(page: playwright.Page, clip: Path) -> None:
     page.route("**/api/clips/*", lambda route: None)  # the server never answers how far it is
     page.set_input_files("#file", clip)
+    page.wait_for_selector("#progress-box:not([hidden])")
     page.click("#cancel")
     page.wait_for_selector("#welcome:not([hidden])")
     assert page.inner_text("#said") == "Cancelled."

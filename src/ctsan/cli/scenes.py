@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,8 +16,6 @@ from ctsan.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from ctsan.answers import Scene
     from ctsan.predictor import Predictor
-
-_LEAST = 0.001  # seconds: players refuse a cue of no length, such as a picture's
 
 
 def check_scenes(clips: tuple[Path, ...], out: Path | None, *, n_best: int) -> None:
@@ -42,14 +40,18 @@ def check_scenes(clips: tuple[Path, ...], out: Path | None, *, n_best: int) -> N
 def describe_scenes(predictor: Predictor, video: Path, out: Path | None, *, beam: int, as_json: bool) -> None:
     """Describe the shots of a video, and write them as they come."""
     from ctsan.atomic import replacing
+    from ctsan.tracks import clock
     from ctsan.video.frames import probe
 
     seconds = max(1, round(probe(video).duration))
+    described = 0
 
     def scenes() -> Iterator[Scene]:
+        nonlocal described
         with progress_bar(seconds, what="describing", unit="s") as bar:
             for scene in predictor.describe_scenes(video, beam=beam):
                 bar.update(min(round(scene.end), seconds) - bar.n)
+                described += 1
                 yield scene
 
     if out is None:
@@ -57,46 +59,39 @@ def describe_scenes(predictor: Predictor, video: Path, out: Path | None, *, beam
             if as_json:
                 print_json(_line(scene))
             else:
-                click.echo(f"{_clock(scene.start)}  {scene.caption.text}")
+                click.echo(f"{clock(scene.start)}  {scene.caption.text}")
         return
     with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        written = _TRACKS[out.suffix.lower()](video, scenes(), file)
+        file.writelines(_TRACKS[out.suffix.lower()](video, scenes()))
     if as_json:
-        print_json({"clip": str(video), "out": str(out), "scenes": written})
+        print_json({"clip": str(video), "out": str(out), "scenes": described})
     else:
-        click.echo(f"{count(written, 'scene')} of {video} in {out}")
+        click.echo(f"{count(described, 'scene')} of {video} in {out}")
 
 
-def _write_vtt(video: Path, scenes: Iterable[Scene], file: TextIO) -> int:
-    """WebVTT: `<track kind="descriptions">` lets a browser show it or read it out."""
-    file.write(f"WEBVTT\nKind: descriptions\nLanguage: en\n\nNOTE\nWhat happens in {_plain(video.name)}\n")
-    number = 0
-    for number, scene in enumerate(scenes, start=1):
-        file.write(f"\n{number}\n{_span(scene, '.')}\n{_plain(scene.caption.text)}\n")
-    return number
+def _vtt(video: Path, scenes: Iterable[Scene]) -> Iterator[str]:
+    from ctsan.tracks import web_vtt
+
+    return web_vtt(scenes, video=video.name)
 
 
-def _write_srt(_: Path, scenes: Iterable[Scene], file: TextIO) -> int:
-    number = 0
-    for number, scene in enumerate(scenes, start=1):
-        file.write(f"{number}\n{_span(scene, ',')}\n{scene.caption.text}\n\n")
-    return number
+def _srt(_: Path, scenes: Iterable[Scene]) -> Iterator[str]:
+    from ctsan.tracks import subrip
+
+    return subrip(scenes)
 
 
-def _write_json(video: Path, scenes: Iterable[Scene], file: TextIO) -> int:
-    file.write(f'{{"clip": {json.dumps(str(video))}, "scenes": [')
-    number = 0
-    for number, scene in enumerate(scenes, start=1):
-        file.write(",\n" if number > 1 else "\n")
-        json.dump(_line(scene), file, ensure_ascii=False)
-    file.write("\n]}\n")
-    return number
+def _json(video: Path, scenes: Iterable[Scene]) -> Iterator[str]:
+    yield f'{{"clip": {json.dumps(str(video))}, "scenes": ['
+    for number, scene in enumerate(scenes):
+        yield (",\n" if number else "\n") + json.dumps(_line(scene), ensure_ascii=False)
+    yield "\n]}\n"
 
 
-_TRACKS: dict[str, Callable[[Path, Iterable[Scene], TextIO], int]] = {
-    ".vtt": _write_vtt,
-    ".srt": _write_srt,
-    ".json": _write_json,
+_TRACKS: dict[str, Callable[[Path, Iterable[Scene]], Iterator[str]]] = {
+    ".vtt": _vtt,
+    ".srt": _srt,
+    ".json": _json,
 }
 
 
@@ -108,19 +103,3 @@ def _line(scene: Scene) -> dict[str, object]:
         "score": scene.caption.score,
         "concepts": listed_concepts(scene.concepts),
     }
-
-
-def _span(scene: Scene, point: str) -> str:
-    end = max(scene.end, scene.start + _LEAST)
-    return f"{_clock(scene.start, point)} --> {_clock(end, point)}"
-
-
-def _clock(seconds: float, point: str = ".") -> str:
-    """`01:02:03.456`."""
-    whole, thousandths = divmod(round(seconds * 1000), 1000)
-    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{point}{thousandths:03}"
-
-
-def _plain(text: str) -> str:
-    """Text that WebVTT reads as it stands."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -57,6 +57,10 @@ class TaskClips:
             clip.id: words.concepts.reference(clip.captions) for clip in (*self.train, *self.validation)
         }
 
+    def kind(self, clip: Clip) -> int:
+        """1 of a picture: beside clips it would be filled up to their length, and told from them at once."""
+        return int(self.store.manifest.clips[clip.id].frames == 1)
+
     def asked(self, items: Iterable[ItemT]) -> list[ItemT]:
         """The items about validation clips."""
         known = {clip.id for clip in self.validation}

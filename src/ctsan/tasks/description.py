@@ -81,6 +81,10 @@ class DescriptionTask:
     def num_examples(self) -> int:
         return len(self._examples)
 
+    @property
+    def kinds(self) -> list[int]:
+        return [self.clips.kind(example[0]) for example in self._examples]
+
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> CaptionBatch:
         clips, captions = zip(*(self._examples[example] for example in examples), strict=True)
         maps, frame_is_real = self.clips.maps(clips, mirrored=mirrored)

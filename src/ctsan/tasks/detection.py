@@ -43,6 +43,10 @@ class DetectionTask:
     def num_examples(self) -> int:
         return len(self.clips.learnt)
 
+    @property
+    def kinds(self) -> list[int]:
+        return list(map(self.clips.kind, self.clips.learnt))
+
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> DetectionBatch:
         clips = [self.clips.learnt[example] for example in examples]
         return DetectionBatch(*self.clips.maps(clips, mirrored=mirrored), self.clips.reference(clips))

@@ -57,6 +57,10 @@ class EmbeddingTask:
     def num_examples(self) -> int:
         return len(self._examples)
 
+    @property
+    def kinds(self) -> list[int]:
+        return [self.clips.kind(example[0]) for example in self._examples]
+
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> EmbeddingBatch:
         drawn = [(*self._examples[example], flip) for example, flip in zip(examples, mirrored, strict=True)]
         once = {clip.id: (clip, flip) for clip, _, flip in drawn}  # a clip may be drawn with other captions

@@ -56,6 +56,11 @@ class Task(Protocol, Generic[BatchT]):
         ...
 
     @property
+    def kinds(self) -> Sequence[int]:
+        """Of each example: only examples of one kind are in a batch, such as fit well beside each other."""
+        ...
+
+    @property
     def primary_metric(self) -> str:
         """The entry of `evaluate` that is maximised; the best checkpoint and early stopping go by it."""
         ...

@@ -6,8 +6,9 @@ drawn before: a training can then begin at any step.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields, is_dataclass, replace
 from itertools import islice
@@ -23,10 +24,25 @@ Made = TypeVar("Made")
 _ORDER, _MIRRORS, _NOISE = range(3)  # what is drawn, as a part of its seed
 
 
-def examples_of(epoch: int, *, num_examples: int, seed: int) -> list[int]:
-    """All examples in the order of this epoch."""
-    order: list[int] = torch.randperm(num_examples, generator=_generator(seed, _ORDER, epoch)).tolist()
-    return order
+def batches_of(epoch: int, *, kinds: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:
+    """All examples, in the batches of this epoch: in each are examples of one kind."""
+    generator = _generator(seed, _ORDER, epoch)
+    order: list[int] = torch.randperm(len(kinds), generator=generator).tolist()
+    of_kind: dict[int, list[int]] = {}
+    for example in order:
+        of_kind.setdefault(kinds[example], []).append(example)
+    batches = [
+        examples[start : start + batch_size]
+        for _, examples in sorted(of_kind.items())
+        for start in range(0, len(examples), batch_size)
+    ]
+    if len(of_kind) == 1:
+        return batches
+    return [batches[place] for place in torch.randperm(len(batches), generator=generator).tolist()]
+
+
+def batches_in_epoch(kinds: Sequence[int], batch_size: int) -> int:
+    return sum(math.ceil(number / batch_size) for number in Counter(kinds).values())
 
 
 def mirrored_in(epoch: int, *, num_examples: int, seed: int) -> list[bool]:

@@ -28,7 +28,7 @@ from ctsan.training.checkpoint import (
     save_checkpoint,
     save_weights,
 )
-from ctsan.training.feeding import draw_noise_for, examples_of, mirrored_in, move, read_ahead
+from ctsan.training.feeding import batches_in_epoch, batches_of, draw_noise_for, mirrored_in, move, read_ahead
 from ctsan.training.metrics import METRICS_FILE, MetricsLog
 from ctsan.training.processes import Processes, joined_processes
 from ctsan.training.run_folder import training_alone
@@ -108,7 +108,8 @@ class _Session(Generic[BatchT]):
     ) -> None:
         self.task, self.folder, self.processes = task, folder, processes
         self.optimiser, self.training = optimiser, training
-        self.steps_per_epoch = math.ceil(task.num_examples / training.batch_size)
+        self.kinds = task.kinds
+        self.steps_per_epoch = batches_in_epoch(self.kinds, training.batch_size)
         self.total_steps = training.steps or self.steps_per_epoch * training.epochs
         self.steps_per_evaluation = (
             math.ceil(training.steps / training.evaluations)
@@ -176,13 +177,12 @@ class _Session(Generic[BatchT]):
     def _batch(self, step: int) -> tuple[BatchT, float]:
         """This process' part of a step's batch, and its share of the whole."""
         epoch, place = divmod(step, self.steps_per_epoch)
-        drawn_from = {"num_examples": self.task.num_examples, "seed": self.training.seed}
-        size = self.training.batch_size
-        whole = examples_of(epoch, **drawn_from)[place * size : (place + 1) * size]
+        seed, size = self.training.seed, self.training.batch_size
+        whole = batches_of(epoch, kinds=self.kinds, batch_size=size, seed=seed)[place]
         examples, share = self.processes.shard(whole)
         mirrored = [False] * len(examples)
         if self.training.mirror:
-            flips = mirrored_in(epoch, **drawn_from)
+            flips = mirrored_in(epoch, num_examples=len(self.kinds), seed=seed)
             mirrored = [flips[example] for example in examples]
         return self.task.batch(examples, mirrored=mirrored), share
 

@@ -1,27 +1,66 @@
-"""Answers of a predictor as objects of the API."""
+"""Answers of a predictor as objects of the API, to several questions of the same kind at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ctsan.answers import Concept
-from ctsan.predictor import Predictor
+from ctsan.answers import Choice, Concept, Description, Tracing
 from ctsan.tasks.blank import split_at_blanks
 from ctsan.web import schema
 from ctsan.web.problems import RequestError
+from ctsan.web.seen import ClipPredictor
+
+Q = TypeVar("Q")
+
+Asked: TypeAlias = tuple[Path, Q]  # a clip's id, and what is asked about it
 
 _MAX_BLANKS = 4
 _DIGITS = 4
 
 
-def description(predictor: Predictor, clip: Path) -> schema.DescriptionAnswer:
+def descriptions(predictor: ClipPredictor, clips: Sequence[Asked[None]]) -> list[schema.DescriptionAnswer]:
+    """Clips are described together."""
+    found = predictor.described([clip for clip, _ in clips])
+    return [_description(predictor, clip, each) for (clip, _), each in zip(clips, found, strict=True)]
+
+
+def concepts(predictor: ClipPredictor, clips: Sequence[Asked[None]]) -> list[list[schema.ConceptWord]]:
+    return [listed(predictor.concepts(clip)) for clip, _ in clips]
+
+
+def traces(predictor: ClipPredictor, asked: Sequence[Asked[str | None]]) -> list[schema.TracesAnswer]:
+    """Args:
+    asked: clips, each with a concept word to follow if any.
+    """
+    predictor.described([clip for clip, _ in asked])
+    return [_traces(predictor.trace(clip, concept=concept)) for clip, concept in asked]
+
+
+def fillings(
+    predictor: ClipPredictor, asked: Sequence[Asked[schema.FillQuestion]]
+) -> list[schema.FillAnswer]:
+    predictor.prepare((clip for clip, _ in asked), "fill")
+    return [_filling(predictor, clip, question) for clip, question in asked]
+
+
+def choices(
+    predictor: ClipPredictor, asked: Sequence[Asked[schema.ChooseQuestion]]
+) -> list[schema.ChooseAnswer]:
+    predictor.prepare((clip for clip, _ in asked), "choose")
+    return [_choice(predictor.choose(clip, question.sentences)) for clip, question in asked]
+
+
+def listed(found: Iterable[Concept]) -> list[schema.ConceptWord]:
+    return [schema.ConceptWord(word=each.word, confidence=round(each.confidence, _DIGITS)) for each in found]
+
+
+def _description(predictor: ClipPredictor, clip: Path, found: Description) -> schema.DescriptionAnswer:
     """Words come with their attention where one model said them: an ensemble has none in common."""
-    found = predictor.describe(clip)
     best = found.captions[0]
     words = best.text.split()
     attended: list[str] = []
@@ -40,12 +79,7 @@ def description(predictor: Predictor, clip: Path) -> schema.DescriptionAnswer:
     )
 
 
-def concepts(predictor: Predictor, clip: Path) -> list[schema.ConceptWord]:
-    return listed(predictor.concepts(clip))
-
-
-def traces(predictor: Predictor, clip: Path, concept: str | None) -> schema.TracesAnswer:
-    tracing = predictor.trace(clip, concept=concept)
+def _traces(tracing: Tracing) -> schema.TracesAnswer:
     return schema.TracesAnswer(
         times=_listed(tracing.times - tracing.times[0]),
         rows=_listed(tracing.rows),
@@ -58,7 +92,7 @@ def traces(predictor: Predictor, clip: Path, concept: str | None) -> schema.Trac
     )
 
 
-def fill(predictor: Predictor, clip: Path, question: schema.FillQuestion) -> schema.FillAnswer:
+def _filling(predictor: ClipPredictor, clip: Path, question: schema.FillQuestion) -> schema.FillAnswer:
     if len(split_at_blanks(question.sentence)) > _MAX_BLANKS + 1:
         raise RequestError(f"The sentence has more than {_MAX_BLANKS} blanks. Leave out some.")
     found = predictor.fill(clip, question.sentence, n_best=question.n_best)
@@ -72,15 +106,10 @@ def fill(predictor: Predictor, clip: Path, question: schema.FillQuestion) -> sch
     )
 
 
-def choose(predictor: Predictor, clip: Path, question: schema.ChooseQuestion) -> schema.ChooseAnswer:
-    found = predictor.choose(clip, question.sentences)
+def _choice(found: Choice) -> schema.ChooseAnswer:
     return schema.ChooseAnswer(
         choice=found.choice, scores=[each.score for each in found.choices], unknown=list(found.unknown)
     )
-
-
-def listed(found: Iterable[Concept]) -> list[schema.ConceptWord]:
-    return [schema.ConceptWord(word=each.word, confidence=round(each.confidence, _DIGITS)) for each in found]
 
 
 def _listed(array: NDArray[np.floating]) -> Any:

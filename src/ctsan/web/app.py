@@ -9,7 +9,6 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
@@ -19,7 +18,7 @@ from ctsan.errors import CtsanError
 from ctsan.web import library_routes, routes
 from ctsan.web.guard import Guard, error_body
 from ctsan.web.limits import Limits
-from ctsan.web.problems import BusyError, RequestError
+from ctsan.web.problems import BusyError, RequestError, UnknownError
 from ctsan.web.seen import ClipPredictor
 from ctsan.web.service import Service
 
@@ -78,7 +77,14 @@ def create_app(
     def page() -> FileResponse:
         return FileResponse(STATIC / "index.html")
 
-    app.mount("/static", StaticFiles(directory=STATIC))
+    files = {file.name: file for file in STATIC.iterdir()}
+
+    @app.get("/static/{name}", include_in_schema=False)
+    def static(name: str) -> FileResponse:
+        if name not in files:  # names are looked up, and lead to no other file
+            raise UnknownError("There is no such file.")
+        return FileResponse(files[name])
+
     return Guard(app, limits=limits, token=token)
 
 

@@ -18,7 +18,8 @@ class Limits:
     unread_clips: int = 16  # that are uploaded or wait for a worker
     shots: int = 500  # of one video that are described
     requests: int = 64  # in flight
-    questions: int = 32  # that wait for the model
+    questions: int = 32  # that wait for the models
+    questions_together: int = 8  # that they answer at once, if all ask for the same
     body_bytes: int = 64 * 2**10  # of a request that is no upload
     idle_seconds: float = 3600.0  # after which a clip is forgotten
     stalled_seconds: float = 30.0  # that an upload may say nothing

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from ctsan import __version__
+from ctsan.tracks import web_vtt
 from ctsan.web import answering, schema
 from ctsan.web.clips import Clip
 from ctsan.web.problems import UnknownError
 from ctsan.web.service import Service
-from ctsan.web.web_vtt import web_vtt
 
 FAILURES: dict[int | str, dict[str, Any]] = {
     status: {"model": schema.Failure, "description": text}
@@ -113,13 +113,13 @@ async def picture(clip: Found, number: int) -> Response:
 @router.get("/clips/{clip_id}/description")
 async def description(service: Serving, clip: Found) -> schema.DescriptionAnswer:
     """What happens in the clip, the concept words seen in it, and what each word attended to."""
-    return await service.ask(clip, "describe", answering.description)
+    return await service.ask(clip, "describe", answering.descriptions, None)
 
 
 @router.get("/clips/{clip_id}/concepts")
 async def concepts(service: Serving, clip: Found) -> list[schema.ConceptWord]:
     """The concept words seen in the clip, by models of any task."""
-    return await service.ask(clip, None, answering.concepts)
+    return await service.ask(clip, None, answering.concepts, None)
 
 
 @router.get("/clips/{clip_id}/traces")
@@ -127,25 +127,19 @@ async def traces(
     service: Serving, clip: Found, concept: Annotated[str | None, Query(max_length=100)] = None
 ) -> schema.TracesAnswer:
     """Where the traces of the concept detector looked, and what each added to the concept words."""
-    return await service.ask(
-        clip, "describe", lambda predictor, clip_id: answering.traces(predictor, clip_id, concept)
-    )
+    return await service.ask(clip, "describe", answering.traces, concept)
 
 
 @router.post("/clips/{clip_id}/fill")
 async def fill(service: Serving, clip: Found, question: schema.FillQuestion) -> schema.FillAnswer:
     """Words for the blanks (`_____`) of a sentence about the clip."""
-    return await service.ask(
-        clip, "fill", lambda predictor, clip_id: answering.fill(predictor, clip_id, question)
-    )
+    return await service.ask(clip, "fill", answering.fillings, question)
 
 
 @router.post("/clips/{clip_id}/choose")
 async def choose(service: Serving, clip: Found, question: schema.ChooseQuestion) -> schema.ChooseAnswer:
     """Which of some sentences suits the clip best."""
-    return await service.ask(
-        clip, "choose", lambda predictor, clip_id: answering.choose(predictor, clip_id, question)
-    )
+    return await service.ask(clip, "choose", answering.choices, question)
 
 
 @router.get("/clips/{clip_id}/shots")
@@ -171,9 +165,8 @@ async def shots(clip: Found) -> schema.ShotsAnswer:
 async def shots_vtt(clip: Found) -> Response:
     """The same as WebVTT, which players show as subtitles or descriptions."""
     headers = {"Content-Disposition": 'attachment; filename="descriptions.vtt"'}
-    return Response(
-        web_vtt(shot.scene for shot in clip.shots), media_type="text/vtt; charset=utf-8", headers=headers
-    )
+    track = "".join(web_vtt(shot.scene for shot in clip.shots))
+    return Response(track, media_type="text/vtt; charset=utf-8", headers=headers)
 
 
 @router.get("/clips/{clip_id}/shots/{number}/picture", responses=JPEG, response_class=Response)

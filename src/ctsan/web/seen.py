@@ -3,58 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from ctsan.answers import Caption, Description, Tracing
 from ctsan.errors import VideoError
 from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.concept_detector import Detection
 from ctsan.predictor import Predictor
-from ctsan.trained_run import TrainedRun
+from ctsan.tasks.building import TaskName
+from ctsan.trained_run import TrainedRun, answering
 from ctsan.video.store import Maps
 from ctsan.watching import Look, Watcher
 
 
-class SeenClips(Watcher):
-    """Gives out the maps of clips as workers made them. The "path" of a clip is its id here.
+@dataclass(slots=True, eq=False)
+class _Seen:
+    """A clip, and what runs made of it: most clips are asked about more than once."""
 
-    What a run makes of a clip is kept with it: most clips are asked about more than once.
-    """
+    times: NDArray[np.float64]
+    maps: Mapping[str, Maps]
+    encodings: dict[int, ClipEncoding] = field(default_factory=dict)  # by the run's identity
+    description: Description | None = None
+
+
+class SeenClips(Watcher):
+    """Gives out the maps of clips as workers made them. The "path" of a clip is its id here."""
 
     def __init__(self, weights: Path | None) -> None:
         super().__init__(weights)
-        self._maps: dict[str, tuple[NDArray[np.float64], Mapping[str, Maps]]] = {}
-        self._encodings: dict[str, dict[int, ClipEncoding]] = {}  # by clip, then by the run's identity
+        self._clips: dict[str, _Seen] = {}
 
     def add(self, clip: str, maps: Mapping[str, Maps], times: NDArray[np.float64]) -> None:
         """Args:
         maps: by the name of the backbone.
         """
-        self._maps[clip] = times, maps
+        self._clips[clip] = _Seen(times, maps)
 
     def forget(self, clip: str) -> None:
-        self._maps.pop(clip, None)
-        self._encodings.pop(clip, None)
+        self._clips.pop(clip, None)
+
+    def find(self, clip: Path) -> _Seen:
+        """Raises: VideoError: it was forgotten."""
+        found = self._clips.get(str(clip))
+        if found is None:
+            raise VideoError(clip, "the clip was forgotten meanwhile", "Upload it again.")
+        return found
 
     def look_at_all(self, clips: Iterable[Path], runs: Sequence[TrainedRun]) -> Iterator[Look | VideoError]:
         for clip in clips:
-            if str(clip) not in self._maps:
-                yield VideoError(clip, "the clip was forgotten meanwhile", "Upload it again.")
-                continue
-            times, maps = self._maps[str(clip)]
-            yield Look(str(clip), times, [maps[run.recipe.backbone] for run in runs])
+            try:
+                seen = self.find(clip)
+            except VideoError as error:
+                yield error
+            else:
+                yield Look(str(clip), seen.times, [seen.maps[run.recipe.backbone] for run in runs])
 
     def encode(self, looks: Sequence[Look], runs: Sequence[TrainedRun]) -> list[ClipEncoding]:
-        if len(looks) > 1:
-            return super().encode(looks, runs)
-        known = self._encodings.setdefault(looks[0].clip, {})
-        missing = [(place, run) for place, run in enumerate(runs) if id(run) not in known]
-        for place, run in missing:
-            [look] = looks
-            own = Look(look.clip, look.times, [look.maps[place]])
-            [known[id(run)]] = super().encode([own], [run])
-        return [known[id(run)] for run in runs]
+        if len(looks) == 1 and (seen := self._clips.get(looks[0].clip)):
+            known = [seen.encodings.get(id(run)) for run in runs]
+            if None not in known:
+                return [each for each in known if each is not None]
+        encodings = super().encode(looks, runs)
+        for row, look in enumerate(looks):
+            if seen := self._clips.get(look.clip):  # it may have been forgotten meanwhile
+                for run, maps, encoding in zip(runs, look.maps, encodings, strict=True):
+                    frames = min(len(maps), run.settings.model.max_frames)
+                    seen.encodings[id(run)] = _of_one(encoding, row, frames)
+        return encodings
+
+    def encode_new(self, clips: Iterable[Path], runs: Sequence[TrainedRun]) -> None:
+        """Have what runs make of clips ready, made together for those of which it is not yet known."""
+        for run in runs:
+            new = [
+                look
+                for look in self.look_at_all(dict.fromkeys(clips), [run])
+                if isinstance(look, Look) and id(run) not in self.find(Path(look.clip)).encodings
+            ]
+            if new:
+                self.encode(new, [run])
 
 
 class ClipPredictor(Predictor):
@@ -75,3 +106,50 @@ class ClipPredictor(Predictor):
     @property
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(run.task for run in self.runs))
+
+    def described(self, clips: Sequence[Path]) -> list[Description]:
+        """What is said of clips: together of those that nobody asked about yet, and it is kept.
+
+        Raises:
+            VideoError: one was forgotten meanwhile.
+        """
+        seen = {clip: self.clips.find(clip) for clip in clips}
+        new = [clip for clip, each in seen.items() if each.description is None]
+        for clip, found in zip(new, self.describe_all(new), strict=True):
+            if isinstance(found, VideoError):
+                raise found
+            seen[clip].description = found
+        return [each.description for each in map(seen.__getitem__, clips) if each.description]
+
+    def prepare(self, clips: Iterable[Path], task: TaskName) -> None:
+        """Encode clips together, for questions about them that are then answered one by one."""
+        self.clips.encode_new(clips, answering(self.runs, task))
+
+    def trace(
+        self,
+        clip: Path | str,
+        *,
+        concept: str | None = None,
+        beam: int = 5,
+        caption: Caption | None = None,
+    ) -> Tracing:
+        """As of any predictor; one run that describes alone has said its best sentence already."""
+        if caption is None and sum(run.task == "describe" for run in self.runs) == 1:
+            caption = self.described([Path(clip)])[0].captions[0]
+        return super().trace(clip, concept=concept, beam=beam, caption=caption)
+
+
+def _of_one(encoding: ClipEncoding, row: int, frames: int) -> ClipEncoding:
+    """What was made of one clip of several, without the frames that only longer ones have.
+
+    A copy, so that the others can be forgotten.
+    """
+    detection = encoding.detection
+    if detection is not None:
+        detection = Detection(
+            detection.scores[row : row + 1].clone(),
+            detection.attention[row : row + 1, :frames].clone(),
+            detection.states[row : row + 1].clone(),
+        )
+    rows = torch.tensor([row], device=encoding.concepts.device)
+    return encoding.of(rows)._replace(detection=detection)

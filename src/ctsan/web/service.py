@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
@@ -21,13 +20,15 @@ from ctsan.web.catalogue import Catalogue
 from ctsan.web.clips import Clip, DescribedShot, Shelf
 from ctsan.web.limits import Limits
 from ctsan.web.messages import Message
-from ctsan.web.problems import BusyError, CancelledClipError, NoModelError, UnreadableError
+from ctsan.web.model_thread import ModelThread
+from ctsan.web.problems import CancelledClipError, NoModelError, UnreadableError
 from ctsan.web.readers import LostWorkerError, Readers, ReadingError
 from ctsan.web.seen import ClipPredictor
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
+A = TypeVar("A")
+Q = TypeVar("Q")
 
 _SWEEP_SECONDS = 30.0
 
@@ -45,16 +46,14 @@ class Service:
     ) -> None:
         self.predictor, self.limits = predictor, limits
         self.catalogue: Catalogue | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._models = ModelThread(questions=limits.questions, together=limits.questions_together)
         backbones = dict.fromkeys(predictor.backbones)
         if library is not None:
-            # In the thread that will use it, for so SQLite wants it.
             open_library = partial(Catalogue.open, library, predictor.clips, weights=weights)
-            self.catalogue = self._thread.submit(open_library).result()
+            self.catalogue = self._models.run_now(open_library)
             backbones |= dict.fromkeys(self.catalogue.backbones)
         self.readers = Readers([(name, weights) for name in backbones], limits)
         self.shelf = Shelf(limits)
-        self._questions = 0
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -69,7 +68,7 @@ class Service:
                 task.cancel()
         await asyncio.gather(*filter(None, tasks), return_exceptions=True)
         await self.readers.stop()
-        self._thread.shutdown(cancel_futures=True)
+        self._models.stop()
         self.shelf.close()
 
     # Clips
@@ -98,11 +97,18 @@ class Service:
 
     # Questions
 
-    async def ask(self, clip: Clip, task: str | None, question: Callable[[ClipPredictor, Path], T]) -> T:
+    async def ask(
+        self,
+        clip: Clip,
+        task: str | None,
+        verb: Callable[[ClipPredictor, Sequence[tuple[Path, Q]]], Sequence[A]],
+        question: Q,
+    ) -> A:
         """What the model answers about a clip, once that has been read.
 
         Args:
             task: that a run must have been trained for; None where any will do.
+            verb: answers it, together with those of others that wait.
 
         Raises:
             NoModelError: no run does that task.
@@ -115,7 +121,7 @@ class Service:
                 f"ctsan train {task} --corpus CORPUS --out RUN, then ctsan serve --model RUN"
             )
         await self.settled(clip)
-        return await self.question(partial(question, self.predictor, Path(clip.id)))
+        return await self._models.ask(self.predictor, verb, (Path(clip.id), question))
 
     async def settled(self, clip: Clip) -> None:
         """Wait until a clip has been read.
@@ -129,15 +135,13 @@ class Service:
         if clip.state == "cancelled":
             raise CancelledClipError("Reading the clip was cancelled. Upload it again.")
 
-    async def question(self, work: Callable[[], T]) -> T:
-        """Raises: BusyError: too many ask at once."""
-        if self._questions >= self.limits.questions:
-            raise BusyError("Many questions are waiting just now. Try again in a few seconds.")
-        self._questions += 1
-        try:
-            return await self._in_model_thread(work)
-        finally:
-            self._questions -= 1
+    async def question(self, work: Callable[[], A]) -> A:
+        """What work with the models gives that goes with no other.
+
+        Raises:
+            BusyError: too many ask at once.
+        """
+        return await self._models.ask(None, lambda _, __: [work()], None)
 
     async def picture(self, file: Path, seconds: float) -> bytes:
         """A small JPEG of a moment of a file of the library."""
@@ -212,7 +216,7 @@ class Service:
                 case "shot":
                     picture, start, end = body, float(head["start"]), float(head["end"])
                 case "shot read":
-                    found = await self._in_model_thread(partial(self._describe_shot, clip.id, maps, times))
+                    found = await self._models.run(partial(self._describe_shot, clip.id, maps, times))
                     maps = {}
                     scene = Scene(start, end, found.captions[0], found.concepts)
                     clip.shots.append(DescribedShot(scene, picture))
@@ -226,9 +230,6 @@ class Service:
             return self.predictor.describe(shot_id)
         finally:
             self.predictor.clips.forget(shot_id)
-
-    async def _in_model_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def _sweep(self) -> None:
         while True:
