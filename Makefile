@@ -1,4 +1,4 @@
-# make demo   a small corpus, checked, its features and words: two minutes, from a bare clone
+# make demo   a small corpus, and the model that ctsan carries on five clips: three minutes, from a bare clone
 # make test   style, types and every test
 # make bench  the tables of docs/, printed again; CORPUS=… names captioned clips of yours for those that need some
 #
@@ -33,9 +33,17 @@ demo: install
 	$(BIN)/ctsan words demo/shapes --out demo/words
 	$(BIN)/ctsan corpus items demo/shapes --split test --out demo/items
 	@echo
-	@echo "Clips, features, words and test items are in demo/. Now your own clips:"
-	@echo "  $(BIN)/ctsan corpus check FOLDER"
-	@echo "  $(BIN)/ctsan features FOLDER"
+	@echo "Now the model that ctsan carries, on clips that it has never seen:"
+	$(BIN)/ctsan describe examples/clips
+	$(BIN)/ctsan fill examples/clips/cat.mp4 "a _____ is looking at the camera"
+	$(BIN)/ctsan choose examples/clips/coffee.mp4 "a man is driving a car" "a cup of coffee on a table" "people dance on a stage"
+	$(BIN)/ctsan rank "a cat sitting on the floor" examples/clips
+	$(BIN)/ctsan trace examples/clips/cat.mp4 -o demo/traces.png
+	$(BIN)/ctsan index examples/clips --store demo/library
+	$(BIN)/ctsan search "a rocket in the sky" --store demo/library
+	@echo
+	@echo "Where it looked is in demo/traces.png. Open the page: $(BIN)/ctsan serve --library main --store demo/library"
+	@echo "Now your own clips: $(BIN)/ctsan describe FOLDER"
 
 test: install
 	$(BIN)/ruff check

@@ -43,7 +43,7 @@ def concepts_seen(
 
 
 def captions_of(
-    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], beam: int, n_best: int
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], beam: int | None, n_best: int
 ) -> list[tuple[Caption, ...]]:
     """The best sentences that runs have for each clip, decoded as the first one says.
 
@@ -54,7 +54,7 @@ def captions_of(
     found = describe(
         [run.member for run in runs],
         encodings,
-        beam=max(beam, n_best),
+        beam=max(beam or decoding.beam, n_best),
         n_best=n_best,
         max_words=decoding.max_words,
         length_penalty=decoding.length_penalty,

@@ -91,8 +91,11 @@ class Predictor:
         """What was spent so far to load, decode, in the backbone and in the models, by these names."""
         return self._watcher.stopwatch.seconds
 
-    def describe(self, clip: Path | str, *, beam: int = 5, n_best: int = 1) -> Description:
+    def describe(self, clip: Path | str, *, beam: int | None = None, n_best: int = 1) -> Description:
         """The best sentences for a clip, and its concept words.
+
+        Args:
+            beam: how many beginnings of sentences are followed at once; by default as the run was set.
 
         Raises:
             VideoError: the clip cannot be read.
@@ -101,7 +104,7 @@ class Predictor:
         return _answer(self.describe_all([clip], beam=beam, n_best=n_best))
 
     def describe_all(
-        self, clips: Iterable[Path | str], *, beam: int = 5, n_best: int = 1
+        self, clips: Iterable[Path | str], *, beam: int | None = None, n_best: int = 1
     ) -> Iterator[Description | VideoError]:
         """The same for many clips, some at once; one that cannot be read gives its error.
 
@@ -119,7 +122,7 @@ class Predictor:
             for look in looks:
                 yield look if isinstance(look, VideoError) else next(described)
 
-    def describe_scenes(self, video: Path | str, *, beam: int = 5) -> Iterator[Scene]:
+    def describe_scenes(self, video: Path | str, *, beam: int | None = None) -> Iterator[Scene]:
         """The shots of a video one after the other, each with its best sentence; memory stays flat.
 
         Raises:
@@ -164,7 +167,7 @@ class Predictor:
         clip: Path | str,
         *,
         concept: str | None = None,
-        beam: int = 5,
+        beam: int | None = None,
         caption: Caption | None = None,
     ) -> Tracing:
         """Where the model looked and which concept words it used for its best sentence.
@@ -307,7 +310,7 @@ class Predictor:
         return runs
 
     def _say(
-        self, runs: Sequence[TrainedRun], looks: Sequence[Look], beam: int, n_best: int
+        self, runs: Sequence[TrainedRun], looks: Sequence[Look], beam: int | None, n_best: int
     ) -> list[tuple[tuple[Caption, ...], tuple[Concept, ...]]]:
         """Captions and concept words of each clip."""
         if not looks:

@@ -33,7 +33,7 @@ _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
 @_CLIPS
 @MODELS
 @WEIGHTS
-@click.option("--beam", type=click.IntRange(min=1), default=5, show_default=True, help="1 is greedy.")
+@click.option("--beam", type=click.IntRange(min=1), help="1 is greedy [default: as the run was set].")
 @click.option("--n-best", type=click.IntRange(min=1), default=1, show_default=True, help="Sentences a clip.")
 @click.option("--scenes", is_flag=True, help="Cut one long video into shots, and describe each.")
 @click.option("-o", "--out", type=PATH, help="With --scenes: .vtt, .srt or .json [default: lines of text].")
@@ -43,7 +43,7 @@ def command(
     clips: tuple[Path, ...],
     models: tuple[Path, ...],
     weights: Path | None,
-    beam: int,
+    beam: int | None,
     n_best: int,
     scenes: bool,
     out: Path | None,

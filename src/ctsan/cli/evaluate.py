@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     type=PATH,
     help="Folder that 'ctsan features' filled [default: the corpus' own in the cache, made if need be].",
 )
-@click.option("--beam", type=click.IntRange(min=1), default=5, show_default=True, help="1 is greedy.")
+@click.option("--beam", type=click.IntRange(min=1), help="1 is greedy [default: as the run was set].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the answers.")
 def command(
     runs: tuple[Path, ...],
@@ -46,7 +46,7 @@ def command(
     split: Split,
     items: Path | None,
     features: Path | None,
-    beam: int,
+    beam: int | None,
     as_json: bool,
 ) -> None:
     """Measure what RUNS answer, several of one task as one, and their concept words.
@@ -89,7 +89,8 @@ def command(
     store = features_of(corpus, whole, features)
     _check_features(opened, store, clips, corpus)
     first = next(run for run in opened if run.task == task_name)
-    settings = replace(first.settings, decoding=replace(first.settings.decoding, beam=beam))
+    decoding = first.settings.decoding
+    settings = replace(first.settings, decoding=replace(decoding, beam=beam or decoding.beam))
     member = first.member
     task = build_task(task_name, settings, member.words, store, clips, model=member.model, split=split)
     members = [run.member for run in opened]

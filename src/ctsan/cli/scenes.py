@@ -37,7 +37,9 @@ def check_scenes(clips: tuple[Path, ...], out: Path | None, *, n_best: int) -> N
         raise UsageError(f"{out}: this is a folder. Name a file in it.")
 
 
-def describe_scenes(predictor: Predictor, video: Path, out: Path | None, *, beam: int, as_json: bool) -> None:
+def describe_scenes(
+    predictor: Predictor, video: Path, out: Path | None, *, beam: int | None, as_json: bool
+) -> None:
     """Describe the shots of a video, and write them as they come."""
     from ctsan.atomic import replacing
     from ctsan.tracks import clock

@@ -130,7 +130,7 @@ class ClipPredictor(Predictor):
         clip: Path | str,
         *,
         concept: str | None = None,
-        beam: int = 5,
+        beam: int | None = None,
         caption: Caption | None = None,
     ) -> Tracing:
         """As of any predictor; one run that describes alone has said its best sentence already."""
