@@ -1,7 +1,7 @@
 """Trained runs to a pack: a small folder with all that use needs, of which `pack_folder` tells the rest.
 
-Matrices are in half precision, tensors that runs have in common are there once, and word vectors are those
-that the models have learnt.
+Matrices are in half precision and large ones in eight bits, tensors that runs have in common are there once,
+and word vectors are those that the models have learnt.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from ctsan.atomic import write_json
@@ -20,6 +21,7 @@ from ctsan.pack_folder import FORMAT, PACK_FILE, VERSION
 from ctsan.text.words import CONCEPTS_FILE, VOCABULARY_FILE, Words
 from ctsan.trained_run import WORDS_FOLDER, learnt_vectors, read_recipe, words_folder, write_recipe
 from ctsan.training.checkpoint import (
+    SCALE,
     SHARED_FILE,
     WEIGHTS_FILE,
     read_weights,
@@ -27,6 +29,8 @@ from ctsan.training.checkpoint import (
     write_shared_weights,
 )
 from ctsan.training.run_folder import SETTINGS_FILE, open_run
+
+_LARGE = 1_000_000  # numbers, from which on a matrix is in eight bits
 
 
 def write_pack(runs: Sequence[Path], out: Path) -> int:
@@ -39,11 +43,12 @@ def write_pack(runs: Sequence[Path], out: Path) -> int:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: it is there already. Name a new or an empty folder for the pack.")
     names = _names([open_run(run).task for run in runs])
-    weights = [_halved(read_weights(run / WEIGHTS_FILE)) for run in runs]
+    trained = [read_weights(run / WEIGHTS_FILE) for run in runs]
     words = [
         Words.load(words_folder(run), embedding=learnt_vectors(own))
-        for run, own in zip(runs, weights, strict=True)
+        for run, own in zip(runs, trained, strict=True)
     ]
+    weights = list(map(_reduced, trained))
     keys = [{name: _digest(tensor) for name, tensor in own.items()} for own in weights]
     uses = Counter(key for own in keys for key in set(own.values()))
     shared: dict[str, Tensor] = {}
@@ -76,12 +81,17 @@ def _names(tasks: Sequence[str]) -> list[str]:
     return names
 
 
-def _halved(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices in half precision; vectors and single numbers, which are few, as they are."""
-    return {
-        name: tensor.half() if tensor.is_floating_point() and tensor.dim() > 1 else tensor
-        for name, tensor in weights.items()
-    }
+def _reduced(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices in fewer bits; vectors and single numbers, which are few, as they are."""
+    reduced: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        if tensor.dim() == 2 and tensor.numel() >= _LARGE:
+            scale = tensor.abs().amax(dim=1).clamp(min=1e-12) / 127
+            reduced[name] = (tensor / scale[:, None]).round().to(torch.int8)
+            reduced[name + SCALE] = scale
+        else:
+            reduced[name] = tensor.half() if tensor.is_floating_point() and tensor.dim() > 1 else tensor
+    return reduced
 
 
 def _digest(tensor: Tensor) -> str:

@@ -10,6 +10,7 @@ import pytest
 from safetensors import safe_open
 
 import ctsan.pack_folder
+import ctsan.packing
 from commands import ctsan_here
 from ctsan.errors import CtsanError, RunError, UsageError
 from ctsan.pack_folder import runs_of_pack
@@ -67,6 +68,24 @@ def test_a_pack_holds_only_what_use_needs(pack: Path) -> None:
         shapes = {name: weights.get_slice(name).get_shape() for name in kinds}
     assert {kinds[name] for name in kinds if len(shapes[name]) > 1} == {"F16"}
     assert {kinds[name] for name in kinds if len(shapes[name]) < 2} <= {"F32", "I64"}
+
+
+def test_large_matrices_are_in_eight_bits(
+    runs: Runs, tmp_path: Path, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = write_pack([runs["describe"]], tmp_path / "half")
+    monkeypatch.setattr(ctsan.packing, "_LARGE", 1000)
+    assert write_pack([runs["describe"]], tmp_path / "eight") < half
+    with safe_open(tmp_path / "eight/describe/weights.safetensors", framework="numpy") as weights:
+        name = "clip_encoder.detector.name.weight"
+        assert weights.get_slice(name).get_dtype() == "I8"
+        assert weights.get_slice(name + "/scale").get_dtype() == "F32"
+    one, two = (
+        {each.word: each.confidence for each in Predictor.load(tmp_path / folder).concepts(clip)}
+        for folder in ("half", "eight")
+    )
+    assert one.keys() == two.keys()
+    assert all(two[word] == pytest.approx(one[word], abs=5e-3) for word in one)
 
 
 def test_what_runs_have_in_common_is_there_once(runs: Runs, tmp_path: Path, clip: Path) -> None:

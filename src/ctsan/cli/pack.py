@@ -17,8 +17,8 @@ from ctsan.cli.output import count, print_json
 def command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
     """Put RUNS, of one or several tasks, into one small folder that answers like they do.
 
-    Weights are in half precision, what runs have in common is there once, and nothing is kept that only
-    training needs. The folder can be named as --model wherever a run can.
+    Weights are in half precision or less, what runs have in common is there once, and nothing is kept that
+    only training needs. The folder can be named as --model wherever a run can.
 
     \b
     Examples:

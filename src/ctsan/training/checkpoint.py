@@ -4,8 +4,8 @@ A checkpoint is one safetensors file, tensors and header together: it appears wh
 can never leave two halves of different moments. No random state is in it, because the loop draws anew at
 every step, from the seed and the step's number.
 
-Weights may also lie in a pack (ctsan.packing): in half precision, and with the tensors that several runs have
-in common in a file beside their folders.
+Weights may also lie in a pack (ctsan.packing): in half precision or eight bits, and with the tensors that
+several runs have in common in a file beside their folders.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ctsan.training.averaging import AveragedWeights
 CHECKPOINT_FILE = "checkpoint.safetensors"
 WEIGHTS_FILE = "weights.safetensors"
 SHARED_FILE = "shared.safetensors"  # of a pack: one folder above its weights files
+SCALE = "/scale"  # after the name of a matrix in eight bits: what each of its rows is multiplied by
 VERSION = 1
 
 _CHECKPOINT, _WEIGHTS, _SHARED = "ctsan-checkpoint", "ctsan-weights", "ctsan-shared-weights"
@@ -124,7 +125,9 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         found, _ = _read(file.parent.parent / SHARED_FILE, _SHARED, only=set(names.values()))
         tensors |= {name: found[key] for name, key in names.items()}
     return {
-        name: tensor.float() if tensor.dtype == torch.half else tensor for name, tensor in tensors.items()
+        name: _in_full(tensor, tensors.get(name + SCALE))
+        for name, tensor in tensors.items()
+        if not name.endswith(SCALE)
     }
 
 
@@ -204,6 +207,12 @@ def _opened(file: Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
         raise RunError(f"{file}: there is no such file. Train first, or name another run.") from None
     except (OSError, SafetensorError, ValueError) as error:
         raise RunError(f"{file}: it is damaged ({error}). {remedy}") from None
+
+
+def _in_full(tensor: Tensor, scale: Tensor | None) -> Tensor:
+    if scale is not None:
+        return tensor * scale[:, None]
+    return tensor.float() if tensor.dtype == torch.half else tensor
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
