@@ -115,7 +115,11 @@ def answering(runs: Sequence[TrainedRun], task: TaskName) -> list[TrainedRun]:
             f"A run of {task!r} is needed, and {found}. Name one, or train it: "
             f"ctsan train {task} --corpus CORPUS --out RUN"
         )
-    return [run for run in runs if run.task in (task, *_HELPERS.get(task, ()))]
+    able = [run for run in runs if _is_able(run, task)]
+    if task == "rank" and any(run.task == "embed" for run in able):
+        # What tells sentences of a clip apart need not tell clips apart: beside an embedding it does harm.
+        return [run for run in able if run.task != "choose"]
+    return able
 
 
 def common_task(runs: Sequence[TrainedRun]) -> TaskName:
@@ -125,13 +129,17 @@ def common_task(runs: Sequence[TrainedRun]) -> TaskName:
         UsageError: there is none.
     """
     for task in TASKS:
-        if any(run.task == task for run in runs) and len(answering(runs, task)) == len(runs):
+        if any(run.task == task for run in runs) and all(_is_able(run, task) for run in runs):
             return task
     found = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
     raise UsageError(
         f"The runs do not answer the same questions: {found}. Say which to ask with --task, or name runs of "
         "one task; those of 'embed' may stand beside runs of 'choose', and both beside runs of 'rank'."
     )
+
+
+def _is_able(run: TrainedRun, task: TaskName) -> bool:
+    return run.task in (task, *_HELPERS.get(task, ()))
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:

@@ -192,7 +192,10 @@ def test_what_cannot_be_measured_says_so(
     train, test = options(shapes), options(shapes, "test")
     for message, arguments in (
         ("The runs do not answer the same questions:", (runs["fill"], runs["rank"], *train)),
-        ("only those of 'choose' may stand beside runs of 'rank'", (runs["describe"], runs["rank"], *train)),
+        (
+            "those of 'embed' may stand beside runs of 'choose', and both beside runs of 'rank'",
+            (runs["describe"], runs["rank"], *train),
+        ),
         ("items of 'rank', and the runs are of 'fill'", (runs["fill"], *train, "--items", items["rank"])),
         (
             "items of 'rank', and the runs are of 'describe'",

@@ -1,0 +1,52 @@
+"""The model that the package carries, on clips that it has never seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ctsan.pack_folder import DEFAULT_FOLDER
+from ctsan.predictor import Predictor
+
+CLIPS = Path(__file__).parents[2] / "examples/clips"
+# What people would say of them.
+SAID = {
+    "cat.mp4": "a cat is looking at the camera",
+    "coffee.mp4": "a cup of coffee on a table",
+    "astronaut.mp4": "a woman in a space suit is smiling",
+    "rocket.mp4": "a rocket is launched into the sky",
+    "rabbit.mp4": "a cartoon animal on the grass",
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> Predictor:
+    return Predictor.load()
+
+
+def test_it_is_small_enough_to_carry() -> None:
+    assert sum(file.stat().st_size for file in DEFAULT_FOLDER.rglob("*")) < 40e6
+
+
+def test_it_has_a_sentence_of_its_own_for_each_clip(model: Predictor) -> None:
+    captions = [model.describe(CLIPS / name).caption for name in SAID]
+    assert all(len(caption.split()) >= 3 for caption in captions)
+    assert len(set(captions)) == len(SAID)
+
+
+def test_it_knows_a_kitchen_when_it_sees_one(model: Predictor) -> None:
+    seen = {concept.word for concept in model.concepts(CLIPS / "coffee.mp4")}
+    assert {"food", "dish", "bowl"} <= seen
+
+
+def test_it_chooses_what_people_would_say(model: Predictor) -> None:
+    sentences = list(SAID.values())
+    right = [model.choose(CLIPS / name, sentences).choice == place for place, name in enumerate(SAID)]
+    assert sum(right) >= 4  # by chance one
+
+
+def test_it_finds_the_clip_that_a_sentence_is_about(model: Predictor) -> None:
+    clips = [CLIPS / name for name in SAID]
+    first = [Path(model.rank(said, clips).clips[0].clip).name for said in SAID.values()]
+    assert sum(name == found for name, found in zip(SAID, first, strict=True)) >= 4
