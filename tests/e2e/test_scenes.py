@@ -83,7 +83,7 @@ def test_memory_does_not_grow_with_the_video(runs: Runs, tmp_path: Path) -> None
             tracemalloc.stop()
 
     peak(3)  # what is loaded once
-    assert peak(30) < 1.3 * peak(10)
+    assert peak(30) < 1.6 * peak(10)  # twenty more shots would be ten times as much
 
 
 def test_scenes_that_cannot_be_written_say_so_at_once(runs: Runs, video: Path, tmp_path: Path) -> None:

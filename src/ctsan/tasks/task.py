@@ -57,7 +57,10 @@ class Task(Protocol, Generic[BatchT]):
 
     @property
     def kinds(self) -> Sequence[int]:
-        """Of each example: only examples of one kind are in a batch, such as fit well beside each other."""
+        """Of each example: only examples of one kind are in a batch, such as fit well beside each other.
+
+        In examples of kind 0 all weights count. A picture, for one, has no second frame to attend to.
+        """
         ...
 
     @property

@@ -148,8 +148,7 @@ class _Session(Generic[BatchT]):
         if self.processes.count > 1:
             # A 1x1 convolution's gradient differs in the strides of dimensions that hold one number: no harm.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides", UserWarning)
-            # Not all weights count in every step: a picture has no second frame to attend to.
-            self.losses = DistributedDataParallel(self.losses, find_unused_parameters=True)
+            self.losses = DistributedDataParallel(self.losses, find_unused_parameters=any(self.kinds))
         began = shown = time.monotonic()
         with closing(read_ahead(self._batch, range(first_step, self.total_steps))) as batches:
             while state.step < self.total_steps and state.stale < training.patience:
