@@ -49,7 +49,7 @@ def test_captions_beyond_those_of_one_step_are_further_examples(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     task = make_task(words, clips, store, "training.captions_per_clip=1")
-    assert task.num_examples == 2 * len(clips)
+    assert len(task.kinds) == 2 * len(clips)
     alone = [task.batch([n], mirrored=[False]).captions.tolist() for n in (0, 1)]
     together = make_task(words, clips, store).batch([0], mirrored=[False]).captions.tolist()
     assert [sentence for [sentence] in alone] != together  # the shorter one is padded there

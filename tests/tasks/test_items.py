@@ -74,7 +74,7 @@ def test_it_learns_twelve_clips_by_heart(
 ) -> None:
     task = make(kind, words, clips, store, f"detector.enabled={detector}")
     optimiser = torch.optim.Adam(task.model.parameters(), lr=0.02)
-    everything = range(task.num_examples)
+    everything = range(len(task.kinds))
     torch.manual_seed(0)
     for _ in range(steps):
         task.model.train()
@@ -93,7 +93,7 @@ def test_every_concept_candidate_of_a_caption_is_left_out_once(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     task = make("fill", words, clips, store, bare=True)
-    batch = task.batch(range(task.num_examples), mirrored=[False] * task.num_examples)
+    batch = task.batch(range(len(task.kinds)), mirrored=[False] * len(task.kinds))
     assert len(batch.answers) == 4 * len(clips)  # animal and deed in either caption
     assert (batch.sentences.gather(1, batch.places[:, None]) == BLANK).all()
     assert ((batch.sentences == BLANK).sum(dim=1) == 1).all()

@@ -61,10 +61,6 @@ class StandIn:
         self.seen: list[tuple[tuple[int, ...], tuple[bool, ...]]] = []
 
     @property
-    def num_examples(self) -> int:
-        return len(self.inputs)
-
-    @property
     def kinds(self) -> list[int]:
         return [0] * len(self.inputs)
 

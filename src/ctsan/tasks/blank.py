@@ -94,10 +94,6 @@ class BlankTask:
         ]
 
     @property
-    def num_examples(self) -> int:
-        return len(self._examples)
-
-    @property
     def kinds(self) -> list[int]:
         return [self.clips.kind(example[0]) for example in self._examples]
 

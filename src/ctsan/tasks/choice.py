@@ -74,10 +74,6 @@ class ChoiceTask:
         ]
 
     @property
-    def num_examples(self) -> int:
-        return len(self._examples)
-
-    @property
     def kinds(self) -> list[int]:
         return [self.clips.kind(example[0]) for example in self._examples]
 

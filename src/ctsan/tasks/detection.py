@@ -40,10 +40,6 @@ class DetectionTask:
         self.concept_weight = concept_weight
 
     @property
-    def num_examples(self) -> int:
-        return len(self.clips.learnt)
-
-    @property
     def kinds(self) -> list[int]:
         return list(map(self.clips.kind, self.clips.learnt))
 

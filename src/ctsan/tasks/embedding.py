@@ -54,10 +54,6 @@ class EmbeddingTask:
         self._means: dict[tuple[str, bool], Tensor] = {}  # by clip, and whether mirrored
 
     @property
-    def num_examples(self) -> int:
-        return len(self._examples)
-
-    @property
     def kinds(self) -> list[int]:
         return [self.clips.kind(example[0]) for example in self._examples]
 

@@ -51,13 +51,8 @@ class Task(Protocol, Generic[BatchT]):
     def model(self) -> nn.Module: ...
 
     @property
-    def num_examples(self) -> int:
-        """Training examples; they are numbered from 0."""
-        ...
-
-    @property
     def kinds(self) -> Sequence[int]:
-        """Of each example: only examples of one kind are in a batch, such as fit well beside each other.
+        """Of each training example, numbered from 0: a batch holds one kind, such as fit beside each other.
 
         In examples of kind 0 all weights count. A picture, for one, has no second frame to attend to.
         """

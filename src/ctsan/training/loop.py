@@ -84,7 +84,7 @@ def train(
     """
     with joined_processes() as processes, ExitStack() as held:
         with processes.together():
-            if task.num_examples == 0:
+            if not task.kinds:
                 remedy = "Check the corpus' training split and its features."
                 raise RunError(f"{folder}: no training examples. {remedy}")
             if processes.is_first:
@@ -123,7 +123,7 @@ class _Session(Generic[BatchT]):
         self.adam = torch.optim.AdamW(_by_pace(task.model), weight_decay=optimiser.weight_decay, fused=True)
         self.origin: dict[str, Any] = {
             "settings": {"optimiser": asdict(optimiser), "training": asdict(training)},
-            "num_examples": task.num_examples,
+            "num_examples": len(self.kinds),
         }
         self.average = AveragedWeights(task.model, optimiser.averaging) if optimiser.averaging else None
         self.state = State()
