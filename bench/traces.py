@@ -61,12 +61,12 @@ def mass(tracing: Tracing, trace: int, boxes: list[list[Box]]) -> tuple[float, f
     return tuple(np.mean(values, axis=0).tolist()) if values else None
 
 
-def interval(values: Numbers) -> str:
+def interval(values: Numbers) -> dict[str, float]:
     """Mean and 95 % interval over clips."""
     random = np.random.default_rng(SEED)
     means = values[random.integers(len(values), size=(10_000, len(values)))].mean(axis=1)
     low, high = np.percentile(means, [2.5, 97.5])
-    return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
+    return {"mean": float(values.mean()), "low": float(low), "high": float(high)}
 
 
 def main() -> None:
@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--clips", type=int, help="only so many")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     predictor = Predictor.load(options.run)
     clips = read_corpus(options.corpus).split("test")[: options.clips]
@@ -107,21 +108,21 @@ def main() -> None:
             rows.append(np.mean(values, axis=0))
             num_words += len(values)
     on, uniform, peak, elsewhere, peak_elsewhere = np.array(rows).T
-    print(
-        tabulate(
-            [
-                ["attention on the thing", interval(on)],
-                ["  uniform", interval(uniform)],
-                ["  other clip", interval(elsewhere)],
-                ["  above uniform", interval(on - uniform)],
-                ["  above other clip", interval(on - elsewhere)],
-                ["peak on the thing", interval(peak)],
-                ["  other clip", interval(peak_elsewhere)],
-                ["  above other clip", interval(peak - peak_elsewhere)],
-            ],
-            headers=[f"{len(rows)} clips, {num_words} words", "mean [95 %]"],
-        )
-    )
+    found = {
+        "attention on the thing": interval(on),
+        "uniform": interval(uniform),
+        "other clip": interval(elsewhere),
+        "above uniform": interval(on - uniform),
+        "above other clip": interval(on - elsewhere),
+        "peak on the thing": interval(peak),
+        "peak, other clip": interval(peak_elsewhere),
+        "peak above other clip": interval(peak - peak_elsewhere),
+    }
+    if options.json:
+        print(json.dumps({"clips": len(rows), "words": num_words} | found))
+    else:
+        table = [[name, "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**each)] for name, each in found.items()]
+        print(tabulate(table, headers=[f"{len(rows)} clips, {num_words} words", "mean [95 %]"]))
 
 
 if __name__ == "__main__":

@@ -116,6 +116,16 @@ def test_a_run_goes_on_with_the_same_settings_or_for_longer() -> None:
     assert expected in str(caught.value)
 
 
+def test_a_run_that_is_older_than_a_setting_goes_on_with_its_default() -> None:
+    stored = Settings().to_json()
+    del stored["training"]["keep_clips"]
+    check_resumable(Path("settings.json"), stored, Settings().to_json())
+    with pytest.raises(UsageError, match="training.keep_clips is False there and True now"):
+        check_resumable(
+            Path("settings.json"), stored, load_settings("paper", ["training.keep_clips=true"]).to_json()
+        )
+
+
 def test_settings_need_no_torch() -> None:
     script = "import sys, ctsan.config; print('torch' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -223,12 +223,13 @@ def settings_from_json(value: object) -> Settings:
 def check_resumable(file: Path, stored: Mapping[str, object], given: Mapping[str, object]) -> None:
     """Refuse to go on with other settings than those in `file`, except to train for longer.
 
-    Both are sections as in `to_json`.
+    Both are sections as in `to_json`. A setting that was unknown then has its default.
 
     Raises:
         UsageError: names every setting that differs.
     """
-    before, now = _flat(stored), _flat(given)
+    now, defaults = _flat(given), _flat(Settings().to_json())
+    before = {name: defaults[name] for name in now if name in defaults} | _flat(stored)
     longer = ("training.epochs", "training.steps", "training.patience")
     differing = [
         f"{name} is {before.get(name)} there and {now.get(name)} now"

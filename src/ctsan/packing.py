@@ -30,7 +30,7 @@ from ctsan.training.checkpoint import (
 )
 from ctsan.training.run_folder import SETTINGS_FILE, open_run
 
-_LARGE = 1_000_000  # numbers, from which on a matrix is in eight bits
+_LARGE = 100_000  # numbers, from which on a matrix is in eight bits
 
 
 def write_pack(runs: Sequence[Path], out: Path) -> int:

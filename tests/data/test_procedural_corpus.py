@@ -97,6 +97,8 @@ def test_what_is_not_this_corpus_is_refused(corpus: Path, tmp_path: Path) -> Non
         UsageError, match=rf"begun with {CLIPS} clips, more than 3\. Ask for at least {CLIPS}"
     ):
         make_corpus(corpus, clips=3, seed=SEED)
+    with pytest.raises(UsageError, match="scenes of this corpus are not simple. Name another folder"):
+        make_corpus(corpus, clips=CLIPS, seed=SEED, simple=True)
     with pytest.raises(UsageError, match="Ask for at least one"):
         make_corpus(tmp_path / "new", clips=0, seed=0)
     marked = tmp_path / "marked"

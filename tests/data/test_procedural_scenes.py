@@ -28,6 +28,16 @@ def text(words: tuple[Word, ...]) -> str:
     return " ".join(word.text for word in words)
 
 
+def test_simple_scenes_have_one_thing_that_does_one_thing() -> None:
+    scenes = [compose(7, index, simple=True) for index in range(100)]
+    for index, scene in enumerate(scenes):
+        assert (len(scene.things), len(scene.events), scene.camera.motion) == (1, 1, "still")
+        assert scene.things[0].track.radius.max() > 0.13
+        assert holds(scene, scene.events[0])
+        assert len({text(caption) for caption in write_captions(scene, Random(index))}) == 5
+    assert len({scene.events[0].verb for scene in scenes}) >= 12
+
+
 # What happens
 
 

@@ -88,19 +88,21 @@ def _print_summary(corpus: Corpus, hours: float | None, summary: dict[str, objec
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--clips", type=click.IntRange(min=1), default=200, show_default=True, help="How many.")
 @click.option("--seed", default=0, show_default=True, help="Another seed, another corpus.")
-def make(out: Path, clips: int, seed: int) -> None:
+@click.option("--simple", is_flag=True, help="One large thing that does one thing: soon learnt.")
+def make(out: Path, clips: int, seed: int, simple: bool) -> None:
     """Make a corpus of rendered clips in the folder OUT: moving shapes, captions, every frame's truth.
 
     The same seed gives the same clips; asked for more, it adds to those that are there.
 
     \b
-    Example:
+    Examples:
       ctsan corpus make shapes/ --clips 200 --seed 0
+      ctsan corpus make simple/ --clips 300 --simple
     """
     from ctsan.data.procedural import make_corpus
 
     with progress_bar(clips, what="rendering") as bar:
-        make_corpus(out, clips=clips, seed=seed, progress=bar.update)
+        make_corpus(out, clips=clips, seed=seed, simple=simple, progress=bar.update)
     click.echo(f"{count(clips, 'clip')} in {out}. Look at them, or go on with: ctsan corpus check {out}")
 
 

@@ -52,10 +52,15 @@ def split_of(index: int) -> Split:
     return _SPLITS[_SPLIT_PLAN[index % len(_SPLIT_PLAN)]]
 
 
-def compose(seed: int, index: int) -> Scene:
-    """The scene of clip `index`; it depends on nothing but the two numbers."""
+def compose(seed: int, index: int, *, simple: bool = False) -> Scene:
+    """The scene of clip `index`; it depends on nothing but what is given.
+
+    A simple one has one large thing that does one thing, and a camera that stands still.
+    """
     kind, backwards, mirrored = _plan(seed, index)
     rng = Random(f"scene {seed} {index}")
+    if simple:
+        return _turned(_simple(rng), backwards=backwards, mirrored=mirrored)
     together = rng.random() < 0.4
     solos = rng.sample(list(SOLOS), 2) if together else rng.choices(list(SOLOS), k=2)
     frames = rng.randint(51, 60) if kind == "sequence" else rng.randint(42, 60)
@@ -74,6 +79,23 @@ def compose(seed: int, index: int) -> Scene:
         events=tuple(events),
         camera=_camera(frames, rng),
     )
+    return _turned(scene, backwards=backwards, mirrored=mirrored)
+
+
+def _simple(rng: Random) -> Scene:
+    frames = rng.randint(42, 60)
+    solo = rng.choice(list(SOLOS))
+    things, events = _until(lambda: _solos([solo], frames, False, rng, sizes=("big",)))
+    return Scene(
+        background=rng.choice(BACKGROUNDS),
+        texture_seed=rng.getrandbits(32),
+        things=tuple(_dress(things, events, rng)),
+        events=tuple(events),
+        camera=_held(frames),
+    )
+
+
+def _turned(scene: Scene, *, backwards: bool, mirrored: bool) -> Scene:
     if backwards:
         scene = scene.backwards()
     return scene.mirrored() if mirrored else scene
@@ -113,7 +135,7 @@ def _duet(kind: str, frames: int, rng: Random) -> tuple[list[Thing], list[Event]
 
 
 def _solos(
-    kinds: list[str], frames: int, together: bool, rng: Random
+    kinds: list[str], frames: int, together: bool, rng: Random, *, sizes: tuple[Size, ...] = SIZES
 ) -> tuple[list[Thing], list[Event]] | None:
     """One event, or two in a row, by two things or `together` by one."""
     if len(kinds) == 1:
@@ -122,7 +144,10 @@ def _solos(
         first = kinds[0], rng.randint(1, 2), frames // 2 - 1
         second = kinds[1], frames // 2 + 1, frames - 1 - rng.randint(1, 2)
         parts = [[first, second]] if together else [[first], [second]]
-    done = [_until(partial(_part, name, part, frames, rng)) for name, part in zip("ab", parts, strict=False)]
+    done = [
+        _until(partial(_part, name, part, frames, sizes, rng))
+        for name, part in zip("ab", parts, strict=False)
+    ]
     things = [thing for thing, _ in done]
     if not all(_apart(one.track, other.track) for one, other in combinations(things, 2)):
         return None
@@ -130,11 +155,11 @@ def _solos(
 
 
 def _part(
-    name: str, acts: list[tuple[str, int, int]], frames: int, rng: Random
+    name: str, acts: list[tuple[str, int, int]], frames: int, sizes: tuple[Size, ...], rng: Random
 ) -> tuple[Thing, list[Event]] | None:
     """What one thing does: each motion with its first and last frame."""
     changes_size = any(kind == "grow" for kind, _, _ in acts)
-    thing = _placed(name, "medium" if changes_size else rng.choice(SIZES), frames, rng)
+    thing = _placed(name, "medium" if changes_size else rng.choice(sizes), frames, rng)
     track, events = thing.track, []
     inside = np.ones(frames, dtype=bool)
     for turn, (kind, start, end) in enumerate(acts):
@@ -234,9 +259,14 @@ def _distractor(number: int, frames: int, rng: Random) -> Thing:
     return Thing(f"s{number}", "speck", "grey", "small", depth=0, track=track, named=False)
 
 
+def _held(frames: int) -> Camera:
+    return Camera("still", np.full(frames, ASPECT / 2), np.full(frames, 0.5), np.ones(frames))
+
+
 def _camera(frames: int, rng: Random) -> Camera:
     motion = rng.choice(CAMERAS) if rng.random() < _CAMERA_MOVES else "still"
-    x, y, zoom = np.full(frames, ASPECT / 2), np.full(frames, 0.5), np.ones(frames)
+    held = _held(frames)
+    x, y, zoom = held.x, held.y, held.zoom
     sweep = np.linspace(-1, 1, frames)
     match motion.split():
         case ["pan", "left" | "right" as side]:

@@ -28,8 +28,15 @@ LIST = "clips.jsonl"
 _FEW = 4  # clips for which starting processes takes longer than it saves
 
 
-def make_corpus(out: Path, *, clips: int, seed: int, progress: Callable[[int], object] | None = None) -> None:
-    """Make a corpus of `clips` clips in the folder `out`, or go on with one of the same seed.
+def make_corpus(
+    out: Path,
+    *,
+    clips: int,
+    seed: int,
+    simple: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> None:
+    """Make a corpus of `clips` clips in the folder `out`, or go on with one of the same seed and kind.
 
     A clip depends on the seed and its number only. So an interrupted corpus can be finished, and a finished
     one extended, to the same bytes as one made at once. `progress` is told of clips as they are done; those
@@ -39,7 +46,7 @@ def make_corpus(out: Path, *, clips: int, seed: int, progress: Callable[[int], o
         UsageError: `out` cannot be written, or holds something else, or more clips than asked for.
     """
     try:
-        _claim(out, clips=clips, seed=seed)
+        _claim(out, clips=clips, seed=seed, simple=simple)
     except OSError as error:
         raise UsageError(
             f"{out}: cannot be written ({error}). Name a folder that you may write to."
@@ -51,28 +58,30 @@ def make_corpus(out: Path, *, clips: int, seed: int, progress: Callable[[int], o
     processes = min(usable_cores(), len(missing))
     if processes < 2 or len(missing) <= _FEW:
         for index in missing:
-            _make_clip(out, seed, index)
+            _make_clip(out, seed, index, simple)
             report(1)
     else:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(processes, mp_context=spawn, initializer=_end_with_parent) as pool:
             try:
-                for done in as_completed([pool.submit(_make_clip, out, seed, index) for index in missing]):
+                made = [pool.submit(_make_clip, out, seed, index, simple) for index in missing]
+                for done in as_completed(made):
                     done.result()
                     report(1)
             finally:
                 pool.shutdown(cancel_futures=True)
-    _write_text(out / LIST, "".join(f"{json.dumps(_entry(out, seed, index))}\n" for index in range(clips)))
+    entries = (_entry(out, seed, index, simple) for index in range(clips))
+    _write_text(out / LIST, "".join(f"{json.dumps(entry)}\n" for entry in entries))
 
 
-def _claim(out: Path, *, clips: int, seed: int) -> None:
+def _claim(out: Path, *, clips: int, seed: int, simple: bool) -> None:
     """Make sure that the folder is empty or holds the beginning of this very corpus, and mark it as such."""
     if clips < 1:
         raise UsageError(f"{out}: cannot make a corpus of {clips} clips. Ask for at least one.")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file. Name a folder that is empty or does not exist yet.")
     marker = out / MARKER
-    wanted = {"version": VERSION, "seed": seed, "clips": clips}
+    wanted = {"version": VERSION, "seed": seed, "clips": clips} | ({"simple": True} if simple else {})
     if marker.is_file():
         found = _read_marker(marker)
         if (found["version"], found["seed"]) != (VERSION, seed):
@@ -80,6 +89,9 @@ def _claim(out: Path, *, clips: int, seed: int) -> None:
                 f"{marker}: this corpus has seed {found['seed']} and version {found['version']}, "
                 f"not seed {seed} and version {VERSION}. Name another folder, or delete this one."
             )
+        if found["simple"] != simple:
+            kind = "simple" if found["simple"] else "not simple"
+            raise UsageError(f"{marker}: the scenes of this corpus are {kind}. Name another folder.")
         if found["clips"] > clips:
             raise UsageError(
                 f"{marker}: this corpus was begun with {found['clips']} clips, more than {clips}. "
@@ -98,7 +110,9 @@ def _claim(out: Path, *, clips: int, seed: int) -> None:
 def _read_marker(marker: Path) -> dict[str, int]:
     try:
         found = json.loads(marker.read_text(encoding="utf-8-sig"))
-        return {key: int(found[key]) for key in ("version", "seed", "clips")}
+        return {key: int(found[key]) for key in ("version", "seed", "clips")} | {
+            "simple": bool(found.get("simple"))
+        }
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{marker}: cannot be read ({error}). Delete the folder, or name another."
@@ -121,13 +135,13 @@ def _paths(out: Path, index: int) -> tuple[Path, Path]:
     return out / "clips" / f"{index:04d}.mp4", out / "truth" / f"{index:04d}.json"
 
 
-def _scene(seed: int, index: int) -> tuple[Scene, list[tuple[Word, ...]]]:
-    scene = compose(seed, index)
+def _scene(seed: int, index: int, simple: bool) -> tuple[Scene, list[tuple[Word, ...]]]:
+    scene = compose(seed, index, simple=simple)
     return scene, write_captions(scene, Random(f"captions {seed} {index}"))
 
 
-def _entry(out: Path, seed: int, index: int) -> dict[str, object]:
-    _, captions = _scene(seed, index)
+def _entry(out: Path, seed: int, index: int, simple: bool) -> dict[str, object]:
+    _, captions = _scene(seed, index, simple)
     clip, truth = (path.relative_to(out).as_posix() for path in _paths(out, index))
     return {
         "clip": clip,
@@ -138,8 +152,8 @@ def _entry(out: Path, seed: int, index: int) -> dict[str, object]:
     }
 
 
-def _make_clip(out: Path, seed: int, index: int) -> None:
-    scene, captions = _scene(seed, index)
+def _make_clip(out: Path, seed: int, index: int, simple: bool) -> None:
+    scene, captions = _scene(seed, index, simple)
     clip, truth = _paths(out, index)
     with replacing(clip) as temporary:
         seen = _encode(scene, temporary)
