@@ -36,9 +36,9 @@ TRACES = Path(__file__).parents[2] / "bench/traces.py"
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
-    """A corpus of 210 clips to learn from, 45 for validation and 45 to be asked about."""
+    """A corpus of 280 clips to learn from, 60 for validation and 60 for tests."""
     folder = tmp_path_factory.mktemp("simple")
-    ctsan("corpus", "make", folder / "corpus", "--clips", 300, "--simple")
+    ctsan("corpus", "make", folder / "corpus", "--clips", 400, "--simple")
     ctsan("features", folder / "corpus", "--out", folder / "features")
     return ("--corpus", folder / "corpus", "--features", folder / "features")
 
@@ -47,7 +47,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
 def described(corpus: tuple[object, ...], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Runs of description, with the detector and both attentions and without."""
     folder = tmp_path_factory.mktemp("runs")
-    steps = ("--set=training.steps=250", "--set=training.evaluations=1", "--set=training.captions_per_clip=5")
+    steps = ("--set=training.steps=300", "--set=training.evaluations=1", "--set=training.captions_per_clip=5")
     ctsan_here("train", "describe", *corpus, *SMALL, *steps, "--out", folder / "ct-san")
     ctsan_here("train", "describe", *corpus, *SMALL, *steps, BASE, "--out", folder / "base-san")
     return {name: folder / name for name in ("ct-san", "base-san")}
@@ -62,20 +62,26 @@ def measured(
     return metrics
 
 
+def mean(metrics: list[dict[str, float]], name: str) -> float:
+    return sum(each[name] for each in metrics) / len(metrics)
+
+
 def test_clips_are_described_with_their_concept_words(
     corpus: tuple[object, ...], described: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One training reached a CIDEr of .91 with concept words and .56 without, and a recall of .48.
+    """On validation and test clips, as nothing was chosen by the former.
 
-    A clip's captions hold about ten concept words, so a recall of .48 is every other word of them all; the
-    ten commonest words of the corpus would have .23.
+    Trainings with two seeds reached a CIDEr of .95 and .95 with concept words, .58 and .65 without. A clip's
+    captions hold about ten concept words: a recall of .47 is every other word of them all.
     """
-    with_words = measured(described["ct-san"], corpus, capsys)
-    without = measured(described["base-san"], corpus, capsys)
-    assert with_words["CIDEr"] > 0.65
-    assert with_words["CIDEr"] > without["CIDEr"] + 0.15
-    assert with_words["recall"] > 0.4
-    assert with_words["different"] > 0.6
+    with_words, without = (
+        [measured(described[name], corpus, capsys, "--split", split) for split in ("val", "test")]
+        for name in ("ct-san", "base-san")
+    )
+    assert mean(with_words, "CIDEr") > 0.65
+    assert mean(with_words, "CIDEr") > mean(without, "CIDEr") + 0.12
+    assert mean(with_words, "recall") > 0.4
+    assert mean(with_words, "different") > 0.6
 
 
 def test_traces_look_at_what_their_words_name(
@@ -110,7 +116,7 @@ def asked(
     [
         ("fill", "accuracy", 0.3),  # the commonest word would fill one blank in ten
         ("choose", "accuracy", 0.33),  # of five
-        ("rank", "R@10", 0.35),  # of 45
+        ("rank", "R@10", 0.35),  # of 60
     ],
 )
 def test_questions_are_answered_far_above_chance(
