@@ -50,11 +50,12 @@ class Watcher:
 
     Args:
         weights: the backbone's file where it is not installed with ctsan.
+        threads: that a network may use; by default one for each core.
     """
 
-    def __init__(self, weights: Path | None) -> None:
+    def __init__(self, weights: Path | None, *, threads: int | None = None) -> None:
         self.stopwatch = Stopwatch()
-        self._weights = weights
+        self._weights, self._threads = weights, threads or usable_cores()
         self._engines: dict[str, tuple[Backbone, Engine]] = {}  # by the name of the backbone
 
     def watch(self, clip: Path, runs: Sequence[TrainedRun]) -> Sight:
@@ -119,7 +120,7 @@ class Watcher:
                 _check_weights(backbone, recipe)
                 found = self._engines[recipe.backbone] = (
                     backbone,
-                    load_engine(backbone, threads=usable_cores()),
+                    load_engine(backbone, threads=self._threads),
                 )
         _check_weights(found[0], recipe)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,15 @@ STORE = click.option(
 )
 
 
+def _address(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """A folder right after --ray would be taken for the address."""
+    if value is None or value in ("local", "auto") or re.fullmatch(r"[^/\s]+:\d+", value):
+        return value
+    raise click.BadParameter(
+        f"{value!r} is no address, which is HOST:PORT, 'auto' or 'local'. Put folders before --ray."
+    )
+
+
 @click.command("index")
 @click.argument("folders", nargs=-1, required=True, type=PATH)
 @LIBRARY
@@ -35,6 +45,15 @@ STORE = click.option(
     "[default: those of the library, or those that ctsan carries].",
 )
 @WEIGHTS
+@click.option(
+    "--ray",
+    metavar="[ADDRESS]",
+    is_flag=False,
+    flag_value="local",
+    callback=_address,
+    help="Decode and make features on a Ray cluster: HOST:PORT, or 'auto' for one that this machine is part "
+    "of; without an address, on a Ray of its own here.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     folders: tuple[Path, ...],
@@ -42,6 +61,7 @@ def command(
     store: Path | None,
     models: tuple[Path, ...],
     weights: Path | None,
+    ray: str | None,
     as_json: bool,
 ) -> None:
     """Look at all videos and pictures in FOLDERS, so that 'ctsan search' finds them.
@@ -54,6 +74,7 @@ def command(
     Examples:
       ctsan index holidays/ films/
       ctsan index work/ --library work --model runs/embed --model runs/rank --model runs/choose
+      ctsan index /shared/films --store /shared/libraries --ray 10.0.0.1:6379
     """
     from ctsan.folders import library_folder
     from ctsan.pack_folder import DEFAULT
@@ -73,7 +94,9 @@ def command(
                 bar.write(outcome.error, file=sys.stderr)
             bar.update()
 
-        report = index_folders(folders, library, models=models, weights=weights, on_start=begin, on_file=show)
+        report = index_folders(
+            folders, library, models=models, weights=weights, ray=ray, on_start=begin, on_file=show
+        )
     if as_json:
         print_json(_listed(report, library))
     else:

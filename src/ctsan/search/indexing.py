@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import TypeVar
@@ -17,16 +19,18 @@ from ctsan.data.readers.files import files_below
 from ctsan.errors import Problem, UsageError, VideoError
 from ctsan.search.encodings import concept_words, numbers_of
 from ctsan.search.library import FileRecord, Library, Numbers, RunMark, changing
+from ctsan.search.looking import LookAt, NewClip, Part, look_at_clips
 from ctsan.search.nearest import build_index
 from ctsan.trained_run import TrainedRun, load_runs
 from ctsan.training.run_folder import weights_digest
 from ctsan.video.frames import probe
-from ctsan.video.shots import MAX_SECONDS, Shot
+from ctsan.video.shots import Shot
 from ctsan.watching import Watcher
 
 T = TypeVar("T")
 
 _FILES_AT_ONCE = 32  # are hashed before the first of them is decoded
+_FILES_ON_RAY = 1024  # so that all of a cluster has something to do
 _SHOTS_AT_ONCE = 16  # of a long video are encoded together
 _KINDS = ("embed", "rank", "choose", "describe")  # of runs that a search makes use of
 
@@ -53,10 +57,10 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class _New:
+class _Met:
     file: FileRecord
     digest: str
-    seconds: float  # 0 where it cannot be read
+    clip: NewClip | None  # None where the content is known, or that of a file just before
 
 
 def index_folders(
@@ -65,6 +69,7 @@ def index_folders(
     *,
     models: Sequence[Path],
     weights: Path | None = None,
+    ray: str | None = None,
     on_start: Callable[[int], object] | None = None,
     on_file: Callable[[Outcome], object] | None = None,
 ) -> Report:
@@ -75,11 +80,12 @@ def index_folders(
     Args:
         models: runs of 'embed', and of 'rank', 'choose' and 'describe' where there are some; those that the
             library was made with if none are given.
+        ray: where the Ray cluster is that decodes and makes features; see on_ray.py. None is right here.
         on_start: is told how many files there are.
         on_file: is told of each of them.
 
     Raises:
-        UsageError: no run embeds, or there is nothing to index.
+        UsageError: no run embeds, there is nothing to index, or Ray cannot be used.
         StoreError: the library cannot be used.
     """
     started = time.monotonic()
@@ -95,12 +101,12 @@ def index_folders(
             raise UsageError(f"No videos or pictures in {looked_in}. Name a folder that holds some.")
         if on_start:
             on_start(len(files))
-        looking = _Looking(store, runs, Watcher(weights))
         outcomes = []
-        for outcome in looking.outcomes(files, known):
-            outcomes.append(outcome)
-            if on_file:
-                on_file(outcome)
+        with _looking(store, runs, weights, ray) as looking:
+            for outcome in looking.outcomes(files, known):
+                outcomes.append(outcome)
+                if on_file:
+                    on_file(outcome)
         gone += _moved(store, set(files))
         store.drop(gone)
         build_index(store)
@@ -118,22 +124,54 @@ def index_folders(
         )
 
 
-class _Looking:
-    """Takes files through all of it, one after the other, each with a commit of its own."""
+@contextmanager
+def _looking(
+    store: Library, runs: Sequence[TrainedRun], weights: Path | None, ray: str | None
+) -> Iterator[_Looking]:
+    watcher = Watcher(weights)
+    if ray is None:
+        look_at = partial(look_at_clips, runs=runs, watcher=watcher)
+        yield _Looking(store, runs, watcher, look_at, at_once=_FILES_AT_ONCE)
+        return
+    from ctsan.search.on_ray import looking_on_ray
 
-    def __init__(self, store: Library, runs: Sequence[TrainedRun], watcher: Watcher) -> None:
+    with looking_on_ray(ray, runs, weights) as look_at_on_ray:
+        yield _Looking(store, runs, watcher, look_at_on_ray, at_once=_FILES_ON_RAY)
+
+
+class _Looking:
+    """Takes files through all of it, one after the other, each with a commit of its own.
+
+    Args:
+        at_once: so many files are hashed before the first of them is decoded.
+    """
+
+    def __init__(
+        self, store: Library, runs: Sequence[TrainedRun], watcher: Watcher, look_at: LookAt, *, at_once: int
+    ) -> None:
         self.store, self.runs, self.watcher = store, runs, watcher
+        self.look_at, self.at_once = look_at, at_once
         self.words = store.words
 
     def outcomes(self, files: Sequence[Path], known: dict[Path, FileRecord]) -> Iterator[Outcome]:
-        for some in _in_batches(files, _FILES_AT_ONCE):
-            found = [self._meet(path, known.get(path)) for path in some]
-            for is_long, group in groupby(found, key=_is_long):
-                some_new = list(group)
-                yield from self._look_at_long(some_new) if is_long else self._look_at_short(some_new)
+        for some in _in_batches(files, self.at_once):
+            coming: set[str] = set()
+            found = [self._meet(path, known.get(path), coming) for path in some]
+            new = [one.clip for one in found if isinstance(one, _Met) and one.clip]
+            by_clip = groupby(self.look_at(new), key=lambda part: part.path)
+            for one in found:
+                if isinstance(one, Outcome):
+                    yield one
+                elif one.clip is None:
+                    self.store.link(one.file, one.digest)
+                    yield Outcome(one.file.path, is_known=True)
+                else:
+                    path, parts = next(by_clip)
+                    assert path == one.clip.path  # clips come back as they were given
+                    yield self._take_in(one, parts)
 
-    def _meet(self, path: Path, before: FileRecord | None) -> _New | Outcome:
-        """Size and time first; then the content."""
+    def _meet(self, path: Path, before: FileRecord | None, coming: set[str]) -> _Met | Outcome:
+        """Size and time first; then the content, which is added to what is `coming`."""
         try:
             status = path.stat()
             file = FileRecord(path, status.st_size, status.st_mtime_ns)  # before reading: see changes later
@@ -144,46 +182,24 @@ class _Looking:
         except OSError as error:
             reason = error.strerror or str(error)
             return Outcome(path, error=f"{path}: it cannot be read ({reason}). Change its permissions.")
-        if self.store.has_content(digest):
-            self.store.link(file, digest)
-            return Outcome(path, is_known=True)
-        return _New(file, digest, _duration(path))
+        is_known = digest in coming or self.store.has_content(digest)
+        coming.add(digest)
+        return _Met(file, digest, None if is_known else NewClip(path, _duration(path)))
 
-    def _look_at_short(self, found: Sequence[_New | Outcome]) -> Iterator[Outcome]:
-        new = [one for one in found if isinstance(one, _New)]
-        looks = self.watcher.look_at_all((one.file.path for one in new), self.runs)
-        for one in found:
-            if isinstance(one, Outcome):
-                yield one
-                continue
-            look = next(looks)
-            if isinstance(look, VideoError):
-                yield self._add(one, [], {}, error=str(look))
-            else:
-                numbers = numbers_of(self.runs, self.watcher.encode([look], self.runs), self.words)
-                seconds = max(one.seconds, float(look.times[-1] - look.times[0]))
-                yield self._add(one, [Shot(0.0, seconds)], numbers)
-
-    def _look_at_long(self, found: Sequence[_New | Outcome]) -> Iterator[Outcome]:
-        for one in found:
-            assert isinstance(one, _New)  # see `_is_long`
-            shots, parts = [], []
-            try:
-                for some in _in_batches(self.watcher.look_at_shots(one.file.path, self.runs), _SHOTS_AT_ONCE):
-                    shots += [shot for shot, _ in some]
-                    encodings = self.watcher.encode([look for _, look in some], self.runs)
-                    parts.append(numbers_of(self.runs, encodings, self.words))
-            except VideoError as error:
-                yield self._add(one, [], {}, error=str(error))
-            else:
-                yield self._add(one, shots, _joined(parts))
-
-    def _add(self, one: _New, shots: Sequence[Shot], numbers: Numbers, error: str | None = None) -> Outcome:
-        if self.store.has_content(one.digest):  # a copy was met on the way
-            self.store.link(one.file, one.digest)
-        else:
-            self.store.add(one.file, one.digest, shots, numbers, error)
-        return Outcome(one.file.path, shots=len(shots), error=error)
+    def _take_in(self, one: _Met, parts: Iterator[Part]) -> Outcome:
+        shots: list[Shot] = []
+        numbers: list[Numbers] = []
+        for some in _in_batches(parts, _SHOTS_AT_ONCE):
+            looks = []
+            for part in some:
+                if isinstance(part.found, str):
+                    self.store.add(one.file, one.digest, [], {}, part.found)
+                    return Outcome(one.file.path, error=part.found)
+                shots.append(part.found[0])
+                looks.append(part.found[1])
+            numbers.append(numbers_of(self.runs, self.watcher.encode(looks, self.runs), self.words))
+        self.store.add(one.file, one.digest, shots, _joined(numbers))
+        return Outcome(one.file.path, shots=len(shots))
 
 
 def searching_runs(folders: Sequence[Path]) -> list[TrainedRun]:
@@ -220,10 +236,6 @@ def _clips_below(folders: Sequence[Path], problems: list[Problem]) -> list[Path]
 def _moved(store: Library, files: set[Path]) -> list[Path]:
     """Files elsewhere that are gone, and whose content is known under another name."""
     return [path for path in store.copies() if path not in files and not path.exists()]
-
-
-def _is_long(one: _New | Outcome) -> bool:
-    return isinstance(one, _New) and one.seconds > MAX_SECONDS
 
 
 def _duration(path: Path) -> float:
