@@ -1,4 +1,4 @@
-"""What is said where Ray or one of its nodes cannot be used; tests/e2e/test_index_on_ray.py uses a real one."""
+"""What is said where Ray or a node cannot be used; tests/e2e/test_index_on_ray.py uses a real one."""
 
 from __future__ import annotations
 
