@@ -25,6 +25,15 @@ def test_where_ray_is_missing_it_is_said_how_to_get_it(monkeypatch: pytest.Monke
         pass
 
 
+def test_an_address_where_nobody_is_is_named() -> None:
+    pytest.importorskip("ray")
+    with (
+        pytest.raises(UsageError, match="no Ray cluster at '127.0.0.1:1'"),
+        looking_on_ray("127.0.0.1:1", [], None),
+    ):
+        pass
+
+
 def test_a_worker_that_has_no_clips_is_named(tmp_path: Path) -> None:
     """Else its errors would be stored, as if the clips were bad."""
     clip = tmp_path / "clip.mp4"

@@ -11,6 +11,7 @@ import logging
 import os
 import pickle
 import platform
+import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,8 +51,9 @@ def looking_on_ray(address: str, runs: Sequence[TrainedRun], weights: Path | Non
     was_connected = ray.is_initialized()
     if not was_connected:
         try:
+            _knock(address)
             ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, OverflowError, RuntimeError, ValueError) as error:
             raise UsageError(
                 f"There is no Ray cluster at {address!r} that can be used ({error}). Start one with: ray "
                 "start --head --disable-usage-stats --include-dashboard=false, or give --ray no address."
@@ -63,6 +65,17 @@ def looking_on_ray(address: str, runs: Sequence[TrainedRun], weights: Path | Non
     finally:
         if not was_connected:
             ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Ray itself waits more than a minute for an address where nobody is.
+
+    Raises:
+        OSError: nobody answers.
+    """
+    host, _, port = address.rpartition(":")
+    if host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _set_up_data() -> None:
