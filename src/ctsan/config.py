@@ -135,6 +135,7 @@ class DecodingSettings:
     beam: Count = 1
     max_words: Count = 40
     length_penalty: Weight = 1.0  # a sentence's score is divided by its length to this power
+    repeats: Switch = True  # False never says the same two words in a row again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +179,7 @@ PROFILES: Mapping[str, Settings] = {
             report_every=10,
             checkpoint_every=100,
         ),
-        decoding=DecodingSettings(max_words=20),
+        decoding=DecodingSettings(max_words=20, repeats=False),
     ),
 }
 

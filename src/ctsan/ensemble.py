@@ -58,6 +58,7 @@ def captions_of(
         n_best=n_best,
         max_words=decoding.max_words,
         length_penalty=decoding.length_penalty,
+        repeats=decoding.repeats,
     )
     return [
         tuple(Caption(" ".join(words.vocabulary.decode(each.words)), each.score) for each in best)

@@ -187,6 +187,24 @@ def test_a_beam_of_one_is_greedy_and_forbidden_words_are_never_said() -> None:
         assert 2 not in sentence.words
 
 
+def test_the_same_two_words_in_a_row_are_not_said_twice() -> None:
+    def has_repeats(words: tuple[int, ...]) -> bool:
+        pairs = list(itertools.pairwise(words))
+        return len(set(pairs)) < len(pairs)
+
+    model = Markov(words=4, clips=4)
+    model.table[:, 2:, 1] -= 2  # long sentences are likelier, which have to repeat their words
+    found = beam_search(
+        model, model.state, begin=0, end=1, never=(), beam=300, n_best=4, max_words=7, repeats=False
+    )
+    for clip in range(4):
+        possible = model.enumerate(clip, 7, 1.0)
+        assert has_repeats(possible[0][0])
+        assert not any(has_repeats(sentence.words) for sentence in found[clip])
+        wanted = [score for words, score in possible if not has_repeats(words)][:4]  # some are alike
+        np.testing.assert_allclose([s.score for s in found[clip]], wanted, rtol=1e-6)
+
+
 def test_a_clip_gets_the_same_sentence_alone_and_in_a_batch() -> None:
     model = Markov(words=7, clips=3)
     options = {"begin": 0, "end": 1, "never": (), "beam": 3, "n_best": 2, "max_words": 6}

@@ -31,6 +31,7 @@ def beam_search(
     n_best: int = 1,
     max_words: int = 30,
     length_penalty: float = 1.0,
+    repeats: bool = True,
 ) -> list[list[Sentence]]:
     """The `n_best` sentences of every clip, the best first.
 
@@ -38,6 +39,7 @@ def beam_search(
         state: what the decoder starts from, (layers, B, D).
         never: words that are never said, such as the unknown word and padding.
         length_penalty: 0 compares plain log-probabilities, 1 those of an average word.
+        repeats: whether a sentence may have the same two words in a row twice.
 
     Raises:
         ValueError: more sentences are asked for than the beam holds.
@@ -57,6 +59,8 @@ def beam_search(
         log_probabilities[:, [begin, *never]] = -torch.inf
         if length == 1:
             log_probabilities[:, end] = -torch.inf  # a sentence has a word
+        if not repeats:
+            log_probabilities[_second_again(words)] = -torch.inf
         total = (scores[:, None] + log_probabilities).view(batch, -1)  # (B, beam words)
         # At most `beam` of them end here, so twice as many always leave a full beam of unfinished ones.
         best, places = total.topk(2 * beam, dim=1)
@@ -100,6 +104,12 @@ def draw_sentences(
             break
     rows = torch.stack(drawn, dim=1).tolist()
     return [tuple(row[: row.index(end)] if end in row else row) for row in rows]
+
+
+def _second_again(words: Tensor) -> tuple[Tensor, Tensor]:
+    """What followed the last word where it stood before: the rows of `words` (R, t), and the words."""
+    rows, places = (words[:, :-1] == words[:, -1:]).nonzero(as_tuple=True)
+    return rows, words[rows, places + 1]
 
 
 def _is_settled(done: list[Sentence], n_best: int, hope: float) -> bool:

@@ -145,6 +145,7 @@ def build_task(
                 captions_per_clip=at_once,
                 beam=settings.decoding.beam,
                 length_penalty=settings.decoding.length_penalty,
+                repeats=settings.decoding.repeats,
             )
         case "fill":
             own = corpus.items.get(("fill", "train"), ())

@@ -55,6 +55,7 @@ class DescriptionTask:
         beam: int,
         max_words: int,
         length_penalty: float,
+        repeats: bool = True,
     ) -> None:
         self.model = model
         self.clips = clips
@@ -63,6 +64,7 @@ class DescriptionTask:
         self.label_smoothing = label_smoothing
         self.reward_weight, self.reward_from = reward_weight, reward_from
         self.beam, self.max_words, self.length_penalty = beam, max_words, length_penalty
+        self.repeats = repeats
         self._vocabulary = clips.words.vocabulary
         self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
         self._examples = [
@@ -216,6 +218,7 @@ class DescriptionTask:
                 beam=self.beam,
                 max_words=self.max_words,
                 length_penalty=self.length_penalty,
+                repeats=self.repeats,
             )
             for row, [best] in zip(some, found, strict=True):
                 captions[self.clips.validation[row].id] = " ".join(self._vocabulary.decode(best.words))
@@ -231,6 +234,7 @@ def describe(
     n_best: int = 1,
     max_words: int,
     length_penalty: float,
+    repeats: bool = True,
 ) -> list[list[Sentence]]:
     """The best sentences for each encoded clip; a next word's probability is the mean of the members'.
 
@@ -267,6 +271,7 @@ def describe(
         n_best=n_best,
         max_words=max_words,
         length_penalty=length_penalty,
+        repeats=repeats,
     )
 
 
