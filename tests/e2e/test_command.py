@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,7 +110,12 @@ def test_features_killed_and_run_again_are_the_same_bytes(shapes: Path, tmp_path
 
 
 def test_an_interrupted_command_says_that_it_can_go_on(shapes: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ctsan", "features", str(shapes), "--out", str(tmp_path / "f")]
+    many = tmp_path / "many"  # enough for a busy machine to interrupt it before it is done
+    many.mkdir()
+    for number in range(20):
+        for clip in shapes.glob("clips/*.mp4"):
+            shutil.copy(clip, many / f"{number}-{clip.name}")
+    command = [sys.executable, "-m", "ctsan", "features", str(many), "--out", str(tmp_path / "f")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not list(tmp_path.glob("f/clips/*/*.safetensors")):
         time.sleep(0.002)
