@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +35,16 @@ def caption(clip: str, folder: Path) -> str:
         *after, concepts, seen, _ = detect.run(None, now | states)
         states = dict(zip(states, after, strict=True))
     print("seen:", ", ".join(model["concepts"][number] for number in seen[0]))
-    last, sentence = np.array([model["begin"]]), list[str]()
-    said = {"concepts": concepts, "hidden": states["hidden"], "cell": states["cell"]}
-    while len(sentence) < model["max_words"]:
-        scores, said["hidden"], said["cell"] = step.run(None, {"last": last} | said)
-        scores[:, model["never"]] = -np.inf
-        last = scores.argmax(axis=1)
-        if last[0] == model["end"]:
+    said = [model["begin"]]
+    state = {"concepts": concepts, "hidden": states["hidden"], "cell": states["cell"]}
+    while len(said) <= model["max_words"]:
+        scores, state["hidden"], state["cell"] = step.run(None, {"last": np.array(said[-1:])} | state)
+        again = [after for word, after in pairwise(said) if word == said[-1] and not model["repeats"]]
+        scores[:, model["never"] + again] = -np.inf
+        if (best := int(scores.argmax())) == model["end"]:
             break
-        sentence.append(model["words"][last[0]])
-    return " ".join(sentence)
+        said.append(best)
+    return " ".join(model["words"][number] for number in said[1:])
 
 
 if __name__ == "__main__":

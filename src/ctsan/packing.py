@@ -62,10 +62,9 @@ def write_pack(runs: Sequence[Path], out: Path) -> int:
         write_recipe(out / name, read_recipe(run))
     if shared:
         write_shared_weights(out / SHARED_FILE, shared)
-    if len({(one.vocabulary, one.concepts) for one in words}) == 1:
-        _save_words(words[0], out / WORDS_FOLDER)
-    else:
-        for name, one in zip(names, words, strict=True):
+    _save_words(words[0], out / WORDS_FOLDER)
+    for name, one in zip(names, words, strict=True):
+        if (one.vocabulary, one.concepts) != (words[0].vocabulary, words[0].concepts):
             _save_words(one, out / name / WORDS_FOLDER)
     write_json(out / PACK_FILE, {"format": FORMAT, "version": VERSION, "runs": names})
     return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())

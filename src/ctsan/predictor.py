@@ -33,7 +33,7 @@ from ctsan.tasks.building import TaskName
 from ctsan.tasks.member import joined
 from ctsan.tasks.scoring import as_one, score_all
 from ctsan.text.tokens import tokenize
-from ctsan.tracing import check_concept, trace_clip
+from ctsan.tracing import check_concept, has_traces, trace_clip
 from ctsan.trained_run import TrainedRun, answering, load_runs
 from ctsan.watching import Look, Watcher
 
@@ -172,7 +172,8 @@ class Predictor:
     ) -> Tracing:
         """Where the model looked and which concept words it used for its best sentence.
 
-        One model does it: the first of the runs that describe.
+        The runs that describe say the sentence together; the first of them with traces is the one that looks
+        and attends.
 
         Args:
             concept: a concept word to follow too, whether the model sees it in the clip or not.
@@ -182,14 +183,17 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: the model has no detector, or does not know the concept.
         """
-        run = self._asked("describe")[0]
+        runs = self._asked("describe")
+        place = next((place for place, run in enumerate(runs) if has_traces(run)), 0)
+        run = runs[place]
         check_concept(run, concept)
-        sight = self._watcher.watch(Path(clip), [run])
+        sight = self._watcher.watch(Path(clip), runs)
+        own = sight.encodings[place]
         return trace_clip(
             run,
-            sight.encodings[0],
-            caption or captions_of([run], sight.encodings, beam, 1)[0][0],
-            concepts=concepts_seen([run], sight.encodings),
+            own,
+            caption or captions_of(runs, sight.encodings, beam, 1)[0][0],
+            concepts=concepts_seen([run], [own]),
             concept=concept,
             times=sight.times,
             image_size=self._watcher.engine(run.recipe)[0].image_size,

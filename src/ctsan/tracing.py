@@ -17,12 +17,16 @@ from ctsan.trained_run import WORDS_FOLDER, TrainedRun
 _CELL = 64  # pixels of the backbones' input that a cell of their map covers: a stride of 32, pooled by two
 
 
+def has_traces(run: TrainedRun) -> bool:
+    return isinstance(run.member.model.clip_encoder.detector, ConceptDetector)
+
+
 def check_concept(run: TrainedRun, concept: str | None) -> None:
     """Raises:
     UsageError: the model has no detector, or does not know the concept.
     """
     candidates = run.member.words.concepts.words
-    if not isinstance(run.member.model.clip_encoder.detector, ConceptDetector):
+    if not has_traces(run):
         raise UsageError("The model has no concept detector, so no traces. Name a run that has one.")
     if concept is not None and concept not in candidates:
         raise UsageError(

@@ -61,7 +61,7 @@ class TrainedRun:
 
 
 def words_folder(run: Path) -> Path:
-    """Where the words of a run are: in its folder, or beside it in a pack whose runs all have the same."""
+    """Where the words of a run are: in its folder, or beside it in a pack, for all runs without their own."""
     beside = not (run / WORDS_FOLDER).exists() and (run.parent / PACK_FILE).exists()
     return (run.parent if beside else run) / WORDS_FOLDER
 

@@ -35,6 +35,15 @@ def test_it_has_a_sentence_of_its_own_for_each_clip(model: Predictor) -> None:
     assert len(set(captions)) == len(SAID)
 
 
+def test_its_traces_belong_to_the_sentence_that_it_says(model: Predictor) -> None:
+    """Two runs say it together, and one of them has traces."""
+    for name in SAID:
+        tracing = model.trace(CLIPS / name)
+        assert tracing.caption == model.describe(CLIPS / name).captions[0]
+        assert tracing.output_weights is not None
+        assert len(tracing.output_weights) == len(tracing.caption.text.split())
+
+
 def test_it_knows_a_kitchen_when_it_sees_one(model: Predictor) -> None:
     seen = {concept.word for concept in model.concepts(CLIPS / "coffee.mp4")}
     assert {"food", "dish", "bowl"} <= seen

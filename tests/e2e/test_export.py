@@ -8,17 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import ctsan.export.onnx
 from commands import ctsan_here
 from ctsan.errors import CtsanError, UsageError
 from ctsan.export.onnx import TOLERANCE, export_onnx
 from ctsan.predictor import Predictor
-from ctsan.tasks.description import NEVER_SAID
-from ctsan.text.vocabulary import BOS, EOS
-from ctsan.trained_run import TrainedRun, load_runs
-from ctsan.watching import Watcher
+from ctsan.trained_run import load_runs
 
 Runs = dict[str, Path]
 
@@ -30,20 +26,6 @@ def exported(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     folder = tmp_path_factory.mktemp("onnx")
     [run] = load_runs([runs["describe"]])
     return folder, export_onnx(run, folder)
-
-
-@torch.inference_mode()
-def greedily(run: TrainedRun, clip: Path) -> list[str]:
-    """The likeliest word each time, until the end is likeliest."""
-    [encoding] = Watcher(None).watch(clip, [run]).encodings
-    vocabulary, state, said = run.member.words.vocabulary, encoding.state, [BOS]
-    while len(said) <= run.settings.decoding.max_words:
-        scores, state = run.member.model.next_words(torch.tensor(said[-1:]), encoding.concepts, state)
-        scores[:, [BOS, *NEVER_SAID]] = -torch.inf
-        if (word := int(scores.argmax())) == EOS:
-            break
-        said.append(word)
-    return vocabulary.decode(said[1:])
 
 
 def test_every_network_computes_what_pytorch_does(exported: tuple[Path, dict[str, float]]) -> None:
@@ -66,8 +48,9 @@ def test_the_example_captions_a_clip_without_ctsan(
     command = [sys.executable, "-W", "error", "-c", code]
     seen, caption = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     [run] = load_runs([runs["describe"]])
-    assert caption.split() == greedily(run, clip)
-    concepts = Predictor([run]).concepts(clip)
+    model = Predictor([run])
+    assert caption == model.describe(clip, beam=1).caption
+    concepts = model.concepts(clip)
     assert seen == f"seen: {', '.join(concept.word for concept in concepts)}"
 
 

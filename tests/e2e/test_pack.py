@@ -110,7 +110,8 @@ def test_runs_with_words_of_their_own_keep_them(runs: Runs, tmp_path: Path, clip
     content["words"] = {word: count + 1 for word, count in content["words"].items()}
     file.write_text(json.dumps(content), encoding="utf-8")
     write_pack([runs["rank"], other], tmp_path / "pack")
-    assert not (tmp_path / "pack/words").exists()
+    assert not (tmp_path / "pack/rank/words").exists()
+    assert (tmp_path / "pack/choose/words").exists()
     found = Predictor.load(tmp_path / "pack")
     assert found.runs[1].member.words.vocabulary.counts != found.runs[0].member.words.vocabulary.counts
     assert len(found.rank("a star", [clip]).clips) == 1

@@ -83,6 +83,7 @@ def export_onnx(run: TrainedRun, out: Path, *, weights: Path | None = None) -> d
             "max_frames": run.settings.model.max_frames,  # of which so many are looked at
             "max_words": decoding.max_words,
             "length_penalty": decoding.length_penalty,
+            "repeats": decoding.repeats,
             "begin": BOS,
             "end": EOS,
             "never": [BOS, *NEVER_SAID],

@@ -60,14 +60,14 @@ def listed(found: Iterable[Concept]) -> list[schema.ConceptWord]:
 
 
 def _description(predictor: ClipPredictor, clip: Path, found: Description) -> schema.DescriptionAnswer:
-    """Words come with their attention where one model said them: an ensemble has none in common."""
+    """Words come with the attention of the run that looks: an ensemble has none in common."""
     best = found.captions[0]
     words = best.text.split()
     attended: list[str] = []
     weights: list[list[float]] = [[] for _ in words]
     if found.concepts:
-        tracing = predictor.trace(clip)
-        if tracing.caption.text == best.text and tracing.output_weights is not None:
+        tracing = predictor.trace(clip, caption=best)
+        if tracing.output_weights is not None:
             attended = [each.word for each in tracing.concepts]
             weights = _listed(tracing.output_weights)
     return schema.DescriptionAnswer(
