@@ -66,7 +66,7 @@ def _description(predictor: ClipPredictor, clip: Path, found: Description) -> sc
     attended: list[str] = []
     weights: list[list[float]] = [[] for _ in words]
     if found.concepts:
-        tracing = predictor.trace(clip, caption=best)
+        tracing = predictor.trace(clip)
         if tracing.output_weights is not None:
             attended = [each.word for each in tracing.concepts]
             weights = _listed(tracing.output_weights)

@@ -133,9 +133,8 @@ class ClipPredictor(Predictor):
         beam: int | None = None,
         caption: Caption | None = None,
     ) -> Tracing:
-        """As of any predictor; one run that describes alone has said its best sentence already."""
-        if caption is None and sum(run.task == "describe" for run in self.runs) == 1:
-            caption = self.described([Path(clip)])[0].captions[0]
+        """As of any predictor; the best sentence has been said already."""
+        caption = caption or self.described([Path(clip)])[0].captions[0]
         return super().trace(clip, concept=concept, beam=beam, caption=caption)
 
 
