@@ -45,12 +45,8 @@ def concepts_seen(
 def captions_of(
     runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], beam: int | None, n_best: int
 ) -> list[tuple[Caption, ...]]:
-    """The best sentences that runs have for each clip, decoded as the first one says.
-
-    Raises:
-        UsageError: the runs know different words.
-    """
-    decoding, words = runs[0].settings.decoding, runs[0].member.words
+    """The best sentences that runs have for each clip, decoded as the first one says."""
+    decoding = runs[0].settings.decoding
     found = describe(
         [run.member for run in runs],
         encodings,
@@ -60,10 +56,7 @@ def captions_of(
         length_penalty=decoding.length_penalty,
         repeats=decoding.repeats,
     )
-    return [
-        tuple(Caption(" ".join(words.vocabulary.decode(each.words)), each.score) for each in best)
-        for best in found
-    ]
+    return [tuple(Caption(each.text, each.score) for each in best) for best in found]
 
 
 def filled_blanks(

@@ -99,7 +99,7 @@ class Predictor:
 
         Raises:
             VideoError: the clip cannot be read.
-            UsageError: no run describes, or several do that know different words.
+            UsageError: no run describes.
         """
         return _answer(self.describe_all([clip], beam=beam, n_best=n_best))
 
@@ -109,7 +109,7 @@ class Predictor:
         """The same for many clips, some at once; one that cannot be read gives its error.
 
         Raises:
-            UsageError: no run describes, or several do that know different words.
+            UsageError: no run describes.
         """
         runs = self._asked("describe")
         for looks in _some_at_once(self._watcher.look_at_all(map(Path, clips), runs)):
@@ -127,7 +127,7 @@ class Predictor:
 
         Raises:
             VideoError: the video cannot be read.
-            UsageError: no run describes, or several do that know different words.
+            UsageError: no run describes.
         """
         runs = self._asked("describe")
         for shots in _some_at_once(self._watcher.look_at_shots(Path(video), runs)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,12 @@ import torch
 
 from ctsan.config import load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem
-from ctsan.errors import UsageError
 from ctsan.tasks.blank import AskedBlank, encode_blanks, fill
 from ctsan.tasks.building import TaskName, build_model, build_task
 from ctsan.tasks.description import describe
 from ctsan.tasks.member import Member, joined
 from ctsan.tasks.scoring import as_one, score_all, score_each
-from ctsan.text.vocabulary import BLANK, BOS, EOS, Vocabulary
+from ctsan.text.vocabulary import BLANK, BOS, EOS, UNK, Vocabulary
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
@@ -141,13 +141,14 @@ def test_a_description_says_the_words_that_are_likeliest_on_average(
         make_member("describe", words, store, seed=5, hidden=16, layers=1),
     ]
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
-    options = {"beam": 4, "n_best": 2, "max_words": 5, "length_penalty": 1.0}
+    options = {"beam": 4, "n_best": 2, "max_words": 5, "length_penalty": 1.0, "repeats": True}
     found = describe(members, encodings, **options)
     assert [len(sentences) for sentences in found] == [2, 2, 2]
     for row, sentences in enumerate(found):
         for sentence in sentences:
-            said = torch.tensor([[BOS, *sentence.words]])
-            following = [*sentence.words, EOS][: said.shape[1]] if len(sentence.words) < 5 else sentence.words
+            numbers = words.vocabulary.encode(sentence.text.split())
+            said = torch.tensor([[BOS, *numbers]])
+            following = [*numbers, EOS] if len(numbers) < 5 else numbers
             with torch.inference_mode():
                 probabilities = [
                     member.model(said, each.of(torch.tensor([row]))).scores[0].softmax(dim=-1)
@@ -157,10 +158,35 @@ def test_a_description_says_the_words_that_are_likeliest_on_average(
             logs = [float(mean[step, word].log()) for step, word in enumerate(following)]
             assert sentence.score == pytest.approx(sum(logs) / len(logs), abs=1e-4)
     alone, twice = (describe([members[0]] * n, [encodings[0]] * n, **options) for n in (1, 2))
-    assert [[s.words for s in each] for each in alone] == [[s.words for s in each] for each in twice]
-    strange = make_member("describe", other_words(words), store, seed=0)
-    with pytest.raises(UsageError, match="The runs know different words"):
-        describe([members[0], strange], encodings, **options)
+    assert [[s.text for s in each] for each in alone] == [[s.text for s in each] for each in twice]
+
+
+def test_models_with_different_words_describe_as_one(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    """What only one of them knows has half of its probability, and is the unknown word to the other."""
+    members = [
+        make_member("describe", known, store, seed=seed)
+        for seed, known in enumerate((words, other_words(words)))
+    ]
+    encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
+    found = describe(members, encodings, beam=3, max_words=4, length_penalty=0.0, repeats=True)
+    for row, [sentence] in enumerate(found):
+        said = sentence.text.split()
+        total = 0.0
+        for step in range(4):
+            mean = 0.0
+            for member, encoding in zip(members, encodings, strict=True):
+                vocabulary = member.words.vocabulary
+                read = torch.tensor([[BOS, *vocabulary.encode(said[:step])]])
+                with torch.inference_mode():
+                    scores = member.model(read, encoding.of(torch.tensor([row]))).scores[0, -1].softmax(dim=0)
+                [number] = vocabulary.encode(said[step : step + 1]) or [EOS]
+                mean += float(scores[number]) / 2 if number != UNK else 0.0
+            total += math.log(mean)
+            if step == len(said):
+                break
+        assert sentence.score == pytest.approx(total, abs=1e-4)
 
 
 def test_measuring_reports_with_the_scale_of_validation_and_changes_nothing(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ctsan.data.batches import CaptionBatch, encode_captions, pad_words
-from ctsan.errors import UsageError
 from ctsan.evaluation.captions import caption_scores, cider_of_each
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.lstm import State
-from ctsan.model.search import Sentence, beam_search, draw_sentences
+from ctsan.model.search import beam_search, draw_sentences
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.losses import attention_losses, detector_losses
 from ctsan.tasks.member import Member
@@ -55,7 +55,7 @@ class DescriptionTask:
         beam: int,
         max_words: int,
         length_penalty: float,
-        repeats: bool = True,
+        repeats: bool,
     ) -> None:
         self.model = model
         self.clips = clips
@@ -221,8 +221,13 @@ class DescriptionTask:
                 repeats=self.repeats,
             )
             for row, [best] in zip(some, found, strict=True):
-                captions[self.clips.validation[row].id] = " ".join(self._vocabulary.decode(best.words))
+                captions[self.clips.validation[row].id] = best.text
         return captions
+
+
+class Said(NamedTuple):
+    text: str
+    score: float  # as of a `Sentence`
 
 
 @torch.inference_mode()
@@ -234,34 +239,30 @@ def describe(
     n_best: int = 1,
     max_words: int,
     length_penalty: float,
-    repeats: bool = True,
-) -> list[list[Sentence]]:
+    repeats: bool,
+) -> list[list[Said]]:
     """The best sentences for each encoded clip; a next word's probability is the mean of the members'.
+
+    A member reads what it does not know as the unknown word, and would never say it.
 
     Args:
         encodings: of each member, a row a clip.
-
-    Raises:
-        UsageError: the members know different words.
     """
-    if len({member.words.vocabulary.words for member in members}) > 1:
-        raise UsageError(
-            "The runs know different words, and only runs with the same words can describe as one. Name one "
-            "of them, or train them on the same captions."
-        )
+    words = tuple(dict.fromkeys(word for member in members for word in member.words.vocabulary.words))
+    device = encodings[0].concepts.device
+    known = [torch.tensor(member.words.vocabulary.encode(words), device=device) for member in members]
     concepts = [encoding.concepts.repeat_interleave(beam, dim=0) for encoding in encodings]
     shapes = [encoding.state.hidden.shape for encoding in encodings]
 
     def next_words(last: Tensor, state: State) -> tuple[Tensor, State]:
         said, states = [], []
-        for member, words, own in zip(members, concepts, _parted(state, shapes), strict=True):
-            scores, after = member.model.next_words(last, words, own)
-            said.append(scores)
+        for member, numbers, seen, own in zip(members, known, concepts, _parted(state, shapes), strict=True):
+            scores, after = member.model.next_words(numbers[last], seen, own)
+            said.append(scores[:, numbers].masked_fill(numbers == UNK, -torch.inf))
             states.append(after)
-        mean = torch.stack(said).logsumexp(dim=0) - math.log(len(said)) if len(said) > 1 else said[0]
-        return mean, _together(states)
+        return torch.stack(said).logsumexp(dim=0) - math.log(len(said)), _together(states)
 
-    return beam_search(
+    found = beam_search(
         next_words,
         _together([encoding.state for encoding in encodings]),
         begin=BOS,
@@ -273,6 +274,10 @@ def describe(
         length_penalty=length_penalty,
         repeats=repeats,
     )
+    return [
+        [Said(" ".join(words[number] for number in each.words), each.score) for each in best]
+        for best in found
+    ]
 
 
 def _together(states: Sequence[State]) -> State:
