@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ctsan.data.batches import CaptionBatch, encode_captions, pad_words
+from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores, cider_of_each
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
@@ -30,11 +31,21 @@ _UNLIKELY = -1e4  # a score that no word comes near
 _DRAWN = 5  # sentences for a clip, each weighed against the others
 
 
+class Captioned(NamedTuple):
+    """What is learnt of a clip at once."""
+
+    clip: Clip
+    captions: list[list[int]]
+
+
 class DescriptionTask:
     """An example is a clip with some of its captions: it is encoded once, however many there are.
 
+    Pictures, which have few captions and cost little to encode, are learnt several at once.
+
     Args:
-        captions_per_clip: how many of a clip's captions are learnt at once; the rest are further examples.
+        captions_per_clip: how many of a clip's captions are learnt at once; the rest are further examples. As
+            many pictures are one example as have about so many captions together.
         reward_weight: of self-critical learning (Rennie et al., 2017), which the paper does not have.
         reward_from: the share of the training after which it begins, once sentences are worth a reward.
     """
@@ -67,12 +78,7 @@ class DescriptionTask:
         self.repeats = repeats
         self._vocabulary = clips.words.vocabulary
         self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
-        self._examples = [
-            (clip, encoded[start : start + captions_per_clip])
-            for clip in clips.learnt
-            for encoded in [encode_captions(clip.captions, self._vocabulary, max_words=max_words)]
-            for start in range(0, len(encoded), captions_per_clip)
-        ]
+        self._examples = self._clips_with_captions(captions_per_clip)
         self._reward = CiderReward(
             {clip.id: [tokenize(caption) for caption in clip.captions] for clip in clips.train}
             if reward_weight
@@ -81,11 +87,16 @@ class DescriptionTask:
 
     @property
     def kinds(self) -> list[int]:
-        return [self.clips.kind(example[0]) for example in self._examples]
+        return [self.clips.kind(example[0].clip) for example in self._examples]
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> CaptionBatch:
-        clips, captions = zip(*(self._examples[example] for example in examples), strict=True)
-        maps, frame_is_real = self.clips.maps(clips, mirrored=mirrored)
+        learnt = [
+            (*each, flip)
+            for example, flip in zip(examples, mirrored, strict=True)
+            for each in self._examples[example]
+        ]
+        clips, captions, flips = zip(*learnt, strict=True)
+        maps, frame_is_real = self.clips.maps(clips, mirrored=flips)
         counts = torch.tensor([len(sentences) for sentences in captions])
         return CaptionBatch(
             maps=maps,
@@ -199,6 +210,25 @@ class DescriptionTask:
             for clip in self.clips.validation
             if clip.id in captions
         ]
+
+    def _clips_with_captions(self, captions_per_clip: int) -> list[tuple[Captioned, ...]]:
+        """All examples: a clip with some of its captions in each, or some pictures with theirs."""
+        examples: list[tuple[Captioned, ...]] = []
+        pictures: list[Captioned] = []
+        for clip in self.clips.learnt:
+            encoded = encode_captions(clip.captions, self._vocabulary, max_words=self.max_words)
+            parts = [
+                Captioned(clip, encoded[start : start + captions_per_clip])
+                for start in range(0, len(encoded), captions_per_clip)
+            ]
+            if self.clips.kind(clip) == 0:
+                examples += [(part,) for part in parts]
+            else:
+                pictures += parts
+        most = max((len(picture.captions) for picture in pictures), default=1)
+        at_once = max(1, captions_per_clip // most)
+        examples += [tuple(pictures[start : start + at_once]) for start in range(0, len(pictures), at_once)]
+        return examples
 
     @property
     def _member(self) -> Member[DescriptionModel]:
