@@ -44,3 +44,8 @@ def test_medians_of_draws_are_those_of_the_drawn_ranks() -> None:
     tally = rank_tallies([[rank] for rank in found])["median rank"]
     sums = tally.rows[drawn].sum(axis=1)
     assert tally.of_sums(sums).tolist() == np.median(found[drawn], axis=1).tolist()
+
+
+def test_scores_that_are_no_numbers_come_last() -> None:
+    assert ranks(torch.full((2, 3), torch.nan), torch.tensor([0, 2])).tolist() == [3, 3]
+    assert ranks(torch.tensor([[0.5, torch.nan, 0.1]]), torch.tensor([0])).tolist() == [2]

@@ -18,6 +18,7 @@ def test_each_run_comes_once_and_after_those_that_it_starts_from() -> None:
     assert len(places) == len(trainings)
     for training, place in places.items():
         if training.task in ("fill", "choose", "rank") and "describe" in SYSTEMS[training.system].measured:
+            assert training.system != "ct-san-alone"
             assert places[Training("describe", training.system, training.seed)] < place
         if training.system == "decoupled" and training.task != "detect":
             assert places[Training("detect", "decoupled", training.seed)] < place
@@ -39,6 +40,26 @@ def test_names_choose_tables_systems_and_tasks() -> None:
     assert systems == {"only-input", "only-output", "ct-san"}
     with pytest.raises(UsageError, match="Unknown table, system or task 'ct-sun'. Did you mean 'ct-san'?"):
         make_plan(["ct-sun"], seeds=1)
+    with pytest.raises(UsageError, match="s2vt, fill have nothing in common"):
+        make_plan(["s2vt", "fill"], seeds=1)
+
+
+def test_retrieval_ensembles_get_the_choice_model_that_helps_them() -> None:
+    names = {one.name for one in make_plan(["ct-san", "rank"], seeds=2).trainings}
+    assert names == {
+        "describe/ct-san/0",
+        "describe/ct-san/1",
+        "rank/ct-san/0",
+        "rank/ct-san/1",
+        "choose/ct-san/0",
+    }
+    assert "choose/ct-san/0" not in {one.name for one in make_plan(["ct-san", "rank"], seeds=1).trainings}
+
+
+def test_an_ensemble_is_wanted_with_its_members_in_a_table_that_shows_it() -> None:
+    assert make_plan(["ct-san"], seeds=2).has("ct-san-ensemble")
+    assert not make_plan(["ct-san"], seeds=2).has("base-san-ensemble")
+    assert not make_plan(["attention"], seeds=2).has("ct-san-ensemble")
 
 
 def test_all_systems_have_the_same_budget_and_differ_from_ct_san_in_what_they_are() -> None:

@@ -61,6 +61,31 @@ def test_verdicts_tell_claims_that_hold_from_those_that_do_not_and_from_noise(re
     assert first.in_paper == pytest.approx(0.419 - 0.345)
 
 
+@pytest.mark.parametrize(
+    ("five_right", "verdict"),
+    [
+        (range(200), "holds"),  # of the same clips: no difference at all
+        (range(200, 400), "within noise"),  # as many, of others: by another draw of clips they would differ
+        (range(100), "does not hold"),
+    ],
+)
+def test_being_as_good_is_told_from_too_few_clips_to_tell(five_right: range, verdict: str) -> None:
+    corpus = Corpus("mine", Path(), "own", (Clip("a", Path(), ("a dog",), "train"),))
+    ten, five = (
+        {
+            f"{clip:03}": [
+                {"sentence": "a _____", "answer": "dog" if clip in right else "cat", "right": "dog"}
+            ]
+            for clip in range(400)
+        }
+        for right in (range(200), five_right)
+    )
+    said: Any = {("ct-san", "fill"): [ten], ("ct-san-k5", "fill"): [five]}
+    measured, notes = measure_all(said, {}, corpus, java=None)
+    [checked] = make_results(measured, [TABLES["number-of-words"]], notes).checked
+    assert checked.verdict == verdict
+
+
 def test_all_forms_have_the_same_figures_and_mark_the_papers_corpus(results: Results) -> None:
     text = markdown(results, "Title", [("corpus", "mine")])
     assert "| CT-SAN | " in text
@@ -71,9 +96,11 @@ def test_all_forms_have_the_same_figures_and_mark_the_papers_corpus(results: Res
     tex = latex(results)
     assert r"\textbf{98.8} $\pm$ 15.9" in tex
     assert r"blank \%" in tex
+    assert r"\scriptsize Merging-LSTM (published, LSMDC only)}" in tex
     rows = list(csv.DictReader(io.StringIO(as_csv(results))))
     assert {row["system"]: float(row["mean"]) for row in rows}["ct-san"] == pytest.approx(0.775)
     value = as_json(results, [("corpus", "mine")])
     cell = value["tables"]["description-blank"]["rows"]["ct-san"]["fill: accuracy"]
     assert cell["values"] == (0.75, 0.8)
     assert value["claims"][0]["verdict"] == "holds"
+    assert "Merging-LSTM" in value["tables"]["description-blank"]["published_on_lsmdc"]

@@ -70,6 +70,11 @@ def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
             "training.keep_clips=true keeps how a trained run sees clips, and there is none. Name one: "
             "--from RUN"
         )
+    if settings.detector.kind == "decoupled":
+        raise UsageError(
+            "detector.kind=decoupled takes a detector that was trained alone. One command trains both: ctsan "
+            "tables --only decoupled"
+        )
     begun = [open_run(folder) for folder in runs if has_begun(folder)]
     for run in begun:
         check_origin(run, order.source)
@@ -179,7 +184,7 @@ def _prepare_features(order: Order, clips: Corpus, settings: Settings, source: T
                 f"{source.folder} was trained on. {order.corpus} needs such as 'features.json' of that run "
                 "says."
             )
-    _check_features(order, clips, features)
+    check_features(order, clips, features)
     return recipe
 
 
@@ -193,12 +198,14 @@ def _check_backbone(order: Order, source: TrainedRun, backbone: str) -> None:
         )
 
 
-def _check_features(order: Order, clips: Corpus, features: FeatureStore) -> None:
+def check_features(
+    order: Order, clips: Corpus, features: FeatureStore, splits: Sequence[Split] = ("train", "val")
+) -> None:
     """Raises:
-    UsageError: there are no features to learn from, or too few to choose weights by.
+    UsageError: there are no features to learn from, or too few to choose weights by or to measure on.
     """
-    least: dict[Split, int] = {"train": 1, "val": 2}
-    for split, needed in least.items():
+    for split in splits:
+        needed = 1 if split == "train" else 2
         captioned = [clip for clip in clips.split(split) if clip.captions]
         usable = sum(clip.id in features for clip in captioned)
         if usable < needed:

@@ -114,7 +114,7 @@ def _workshop(
 ) -> Workshop:
     """Features and words, once for all runs."""
     from ctsan.cli.features import make_features
-    from ctsan.cli.preparing import Order, check_splits
+    from ctsan.cli.preparing import Order, check_features, check_splits
     from ctsan.data.reading import read_corpus
     from ctsan.errors import UsageError
     from ctsan.tables.plan import settings_of
@@ -135,12 +135,14 @@ def _workshop(
         )
     if features is None:
         make_features(clips, order.store(settings[0]), mirrored=settings[0].training.mirror)
+    store = FeatureStore(order.store(settings[0]))
+    check_features(order, clips, store, ("train", "val", "test"))
     return Workshop(
         out=out,
         profile=profile,
         overrides=overrides,
         corpus=clips,
-        store=FeatureStore(order.store(settings[0])),
+        store=store,
         words=words_for(clips, out, settings[0]),
     )
 

@@ -12,14 +12,14 @@ from ctsan.evaluation.tally import Numbers, Tally, ratio
 
 
 def ranks(scores: Tensor, right: Tensor) -> Tensor:
-    """The rank of the right clip for each query, (Q,), from 1; ties are counted against it.
+    """The rank of the right clip for each query, (Q,), from 1; ties, and what is no number, count against it.
 
     Args:
         scores: (Q, clips).
         right: (Q,), the place of the clip that the query was written for.
     """
     own = scores.gather(1, right[:, None])
-    return (scores >= own).sum(dim=1)
+    return (~(scores < own)).sum(dim=1)
 
 
 def retrieval_scores(ranks: Tensor) -> dict[str, float]:

@@ -34,11 +34,13 @@ def gather(workshop: Workshop, plan: Plan) -> tuple[Gathered, dict[str, list[Map
             if task == "describe":
                 concepts[name] = [one["concepts"] for one in found if one]
     for name, ensemble in ENSEMBLES.items():
-        if not any(name in table.rows for table in plan.tables):
+        if not plan.has(name):
             continue
         for task in ensemble.measured:
             members = members_of(name, task, seeds=plan.seeds)
-            is_there = plan.seeds > 1 and all(stored_result(workshop, member) for member in members)
+            is_there = plan.seeds > 1 and all(
+                member in planned and stored_result(workshop, member) for member in members
+            )
             if is_there and (said := answers_of(workshop, name, task, members)):
                 answers[name, task] = [said]
     return answers, concepts

@@ -22,9 +22,9 @@ def members_of(name: str, task: MeasuredTask, *, seeds: int) -> list[Training]:
 
 
 def answers_of(workshop: Workshop, name: str, task: MeasuredTask, members: Sequence[Training]) -> Any:
-    """What trained runs say as one; kept, and said anew only if one of them is another."""
+    """What trained runs say as one; kept, and said anew only if a run or what is asked is another."""
     folders = [member.folder(workshop.out) for member in members]
-    digests = [weights_digest(folder) for folder in folders]
+    digests = [*(weights_digest(folder) for folder in folders), workshop.measured_on]
     file = workshop.out / "runs" / task / f"{name}.json"
     if file.exists():
         kept = json.loads(file.read_text(encoding="utf-8"))

@@ -21,7 +21,8 @@ READING = (
 CLAIMS_READING = (
     "Each line is an order of two systems that the paper's text claims, tested on this corpus by the metric "
     "that is named: the difference, its 95 % interval by paired bootstrap over test clips (seeds averaged), "
-    "and the verdict. 'Within noise' means that the interval holds 0: these clips cannot tell."
+    "and the verdict. 'Within noise' means that the interval holds 0: these clips cannot tell. That two are "
+    "about the same holds where the whole interval is within a tenth of the figure."
 )
 
 
@@ -95,8 +96,9 @@ def _markdown_cell(cell: Cell, column: Column) -> str:
 
 
 def latex(results: Results) -> str:
-    """Each table as a tabular that needs booktabs and xcolor; the paper's figures stand in grey below."""
-    return "\n".join(line for filled in results.tables for line in _latex(filled))
+    """Each table as a tabular that needs booktabs and xcolor; published figures are grey."""
+    notes = [f"% {note}" for note in results.notes]
+    return "\n".join([*notes, *(line for filled in results.tables for line in _latex(filled))])
 
 
 def _latex(filled: FilledTable) -> Iterator[str]:
@@ -110,11 +112,22 @@ def _latex(filled: FilledTable) -> Iterator[str]:
             mean, around, paper = ("", "", None) if cell is None else figure_text(cell, column)
             shown = rf"\textbf{{{mean}}}" if cell is not None and cell.is_best else mean
             ours.append(shown + around.replace("±", r"$\pm$"))
-            papers.append("" if paper is None else rf"\textcolor{{gray}}{{\scriptsize {paper}}}")
+            papers.append("" if paper is None else _grey(paper))
         yield " & ".join([_escaped(label_of(row.name)), *ours]) + r" \\"
         if any(papers):
-            yield " & ".join([r"\textcolor{gray}{\scriptsize\quad paper, on LSMDC}", *papers]) + r" \\"
+            yield " & ".join([_grey(r"\quad paper, on LSMDC"), *papers]) + r" \\"
+    for name, figures in others(*filled.table.others).items():
+        published = [
+            "" if value is None else _grey(number(value, column))
+            for column in columns
+            for value in [figures.get(column.task, {}).get(column.metric)]
+        ]
+        yield " & ".join([_grey(f"{_escaped(name)} (published, LSMDC only)"), *published]) + r" \\"
     yield r"\bottomrule" + "\n" + r"\end{tabular}" + "\n"
+
+
+def _grey(text: str) -> str:
+    return rf"\textcolor{{gray}}{{\scriptsize {text}}}"
 
 
 def _escaped(text: str) -> str:
@@ -165,6 +178,7 @@ def as_json(results: Results, facts: list[tuple[str, str]]) -> dict[str, Any]:
                     }
                     for row in filled.rows
                 },
+                "published_on_lsmdc": others(*filled.table.others),
             }
             for filled in results.tables
         },

@@ -61,6 +61,7 @@ TABLES: dict[str, Table] = {
             rows=(
                 "ct-san",
                 "ct-san-ensemble",
+                "ct-san-alone",
                 "base-san",
                 "base-san-ensemble",
                 "s2vt",
@@ -77,7 +78,14 @@ TABLES: dict[str, Table] = {
             name="choice-retrieval",
             title="Multiple choice and retrieval",
             about="The paper's table 2.",
-            rows=("ct-san", "ct-san-ensemble", "base-san", "base-san-ensemble", "dual-encoder"),
+            rows=(
+                "ct-san",
+                "ct-san-ensemble",
+                "ct-san-alone",
+                "base-san",
+                "base-san-ensemble",
+                "dual-encoder",
+            ),
             columns=(_CHOICE, *_RANKS),
             others=("choose", "rank"),
         ),

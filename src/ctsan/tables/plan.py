@@ -39,9 +39,10 @@ class Plan:
     trainings: tuple[Training, ...]
     seeds: int
 
-    def has(self, row: str) -> bool:
-        """Whether a row of a table is wanted."""
-        return (ENSEMBLES[row].of if row in ENSEMBLES else row) in self.systems
+    def has(self, ensemble: str) -> bool:
+        """Whether an ensemble is wanted."""
+        shown = any(ensemble in table.rows for table in self.tables)
+        return shown and ENSEMBLES[ensemble].of in self.systems
 
 
 def make_plan(only: Sequence[str], *, seeds: int) -> Plan:
@@ -50,7 +51,7 @@ def make_plan(only: Sequence[str], *, seeds: int) -> Plan:
     Tables choose what is printed. Systems and tasks choose what is trained for it.
 
     Raises:
-        UsageError: a name is of none.
+        UsageError: a name is of none, or nothing is left to train.
     """
     tasks: tuple[MeasuredTask, ...] = ("describe", "fill", "choose", "rank")
     known = (*TABLES, *SYSTEMS, *tasks)
@@ -70,6 +71,13 @@ def make_plan(only: Sequence[str], *, seeds: int) -> Plan:
             for name in systems:
                 if task in SYSTEMS[name].measured and _is_asked(name, task, tables):
                     trainings += _with_what_it_needs(name, task, seed)
+                    if task == "rank" and seeds > 1 and _is_in_ensemble(name, tables):
+                        trainings += _with_what_it_needs(name, "choose", 0)  # which helps the others there
+    if not trainings:
+        raise UsageError(
+            f"{', '.join(only)} have nothing in common: no table that is asked for shows such a system in "
+            "such a task. Leave one of them out."
+        )
     return Plan(tables=tables, systems=systems, trainings=tuple(dict.fromkeys(trainings)), seeds=seeds)
 
 
@@ -81,6 +89,10 @@ def _is_asked(system: str, task: MeasuredTask, tables: Sequence[Table]) -> bool:
         for row in table.rows
         for column in table.columns
     )
+
+
+def _is_in_ensemble(system: str, tables: Sequence[Table]) -> bool:
+    return any(row in ENSEMBLES and ENSEMBLES[row].of == system for table in tables for row in table.rows)
 
 
 def _with_what_it_needs(name: str, task: MeasuredTask, seed: int) -> list[Training]:

@@ -25,6 +25,7 @@ _VERDICTS: Mapping[str, Verdict] = {
     "smaller": "does not hold",
     "within noise": "within noise",
 }
+_ALIKE = 0.1  # of a figure: a smaller difference is a marginal one
 Answers = Mapping[tuple[str, MeasuredTask], Sequence[Mapping[str, Any]]]  # of a row in a task, one a seed
 
 
@@ -149,14 +150,22 @@ def check_claims(measured: Mapping[tuple[str, MeasuredTask], Measured]) -> list[
             found = compare(
                 mean_of([own[metric] for own in ours.seeds]), mean_of([own[metric] for own in theirs.seeds])
             )
+            theirs_mean = mean_of([own[metric] for own in theirs.seeds]).value
             if claim.kind == "alike":
-                verdict = "holds" if found.verdict == "within noise" else "does not hold"
+                verdict = _alike(found.interval, margin=_ALIKE * theirs_mean)
             else:
                 verdict = _VERDICTS[found.verdict]
             before, after = figure(claim.worse, task, metric), figure(claim.better, task, metric)
             in_paper = None if before is None or after is None else after - before
             checked.append(Checked(claim, task, metric, found.difference, found.interval, verdict, in_paper))
     return checked
+
+
+def _alike(difference: Interval, *, margin: float) -> Verdict:
+    """Whether two figures are the same for all that matters; clips too few to tell are no proof of it."""
+    if -margin <= difference.low and difference.high <= margin:
+        return "holds"
+    return "within noise" if difference.low <= 0 <= difference.high else "does not hold"
 
 
 def _filled(table: Table, measured: Mapping[tuple[str, MeasuredTask], Measured]) -> FilledTable:

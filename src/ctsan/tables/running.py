@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,9 +15,9 @@ import torch
 from torch import nn
 
 from ctsan.atomic import write_json
-from ctsan.config import Settings
+from ctsan.config import Settings, settings_from_json
 from ctsan.data.corpus import Corpus
-from ctsan.errors import RunError
+from ctsan.errors import RunError, UsageError
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.tables.plan import Training, description_of, is_decoupled, settings_of
@@ -30,7 +32,7 @@ from ctsan.tasks.task import Task
 from ctsan.tasks.transfer import parts_taken, start_from_model
 from ctsan.text.vocabulary import SPECIALS
 from ctsan.text.words import Words
-from ctsan.trained_run import WORDS_FOLDER, load_runs, write_recipe
+from ctsan.trained_run import WORDS_FOLDER, load_runs, read_recipe, write_recipe
 from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
 from ctsan.training.loop import Progress, train
 from ctsan.training.run_folder import Origin, check_folder, create_run, training_alone, weights_digest
@@ -40,7 +42,7 @@ RESULT_FILE = "test.json"  # beside a run's weights, once it is trained and meas
 BEAM = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Workshop:
     """What all runs share."""
 
@@ -54,6 +56,14 @@ class Workshop:
     def settings(self, training: Training) -> Settings:
         return settings_of(training, profile=self.profile, overrides=self.overrides)
 
+    @cached_property
+    def measured_on(self) -> str:
+        """A digest of the features' kind and of everything that is asked of the test split."""
+        items = [[*place, *own] for place, own in self.corpus.items.items() if place[1] == "test"]
+        clips = [(clip.id, clip.captions) for clip in self.corpus.split("test")]
+        told = repr((self.store.manifest.recipe, clips, items))
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
     def test_task(self, task: TaskName, settings: Settings, model: Any) -> Task[Any]:
         """A task that is measured on the test clips and knows no others."""
         own = {place: items for place, items in self.corpus.items.items() if place[1] == "test"}
@@ -63,7 +73,7 @@ class Workshop:
 
 
 def stored_result(workshop: Workshop, training: Training) -> dict[str, Any] | None:
-    """What a run that is done said and took; None if it is not, or was trained with other settings."""
+    """What a run that is done said and took; None if it is not, or was trained or measured otherwise."""
     file = training.folder(workshop.out) / RESULT_FILE
     try:
         result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -71,7 +81,11 @@ def stored_result(workshop: Workshop, training: Training) -> dict[str, Any] | No
         return None
     except ValueError as error:
         raise RunError(f"{file}: it is damaged ({error}). Delete it, and it is made again.") from None
-    return result if result.get("settings") == workshop.settings(training).to_json() else None
+    is_same = (
+        settings_from_json(result.get("settings")) == workshop.settings(training)
+        and result.get("measured_on", workshop.measured_on) == workshop.measured_on  # not said by older ones
+    )
+    return result if is_same else None
 
 
 def run(
@@ -96,6 +110,7 @@ def run(
         load_weights(folder / WEIGHTS_FILE, task.model)
         result: dict[str, Any] = {
             "settings": settings.to_json(),
+            "measured_on": workshop.measured_on,
             "steps": outcome.steps,
             "best_step": outcome.best_step,
             "validation": outcome.best_score,
@@ -124,6 +139,12 @@ def _prepared(workshop: Workshop, training: Training, settings: Settings) -> Tas
     folder, words, store = training.folder(workshop.out), workshop.words, workshop.store
     source = description_of(training)
     trained = load_runs([source.folder(workshop.out)])[0].member.model if source else None
+    recipe = store.manifest.recipe
+    if (folder / CHECKPOINT_FILE).exists() and read_recipe(folder) != recipe:
+        raise UsageError(
+            f"{folder}: this run was begun with other features ({read_recipe(folder).backbone}, and now "
+            f"{recipe.backbone}). Give the tables those, or name another folder: --out FOLDER"
+        )
     create_run(
         folder,
         task=training.task,
@@ -131,7 +152,7 @@ def _prepared(workshop: Workshop, training: Training, settings: Settings) -> Tas
         settings=settings,
         origin=_origin(workshop, source, trained) if source and trained else None,
     )
-    write_recipe(folder, store.manifest.recipe)
+    write_recipe(folder, recipe)
     words.save(folder / WORDS_FOLDER)
     if training.task == "detect":
         return _detection(workshop, settings)

@@ -78,6 +78,12 @@ SYSTEMS: dict[str, System] = {
             overrides=("detector.kind=nearest",),
         ),
         System(
+            name="ct-san-alone",
+            label="CT-SAN, from nothing",
+            about="CT-SAN without transfer: it does not start from the description model",
+            measured=("fill", "choose", "rank"),
+        ),
+        System(
             name="decoupled",
             label="Decoupled CT-SAN",
             about="the detector is trained first, for as many steps, and stays so while the rest learns",

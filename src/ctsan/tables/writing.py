@@ -14,7 +14,7 @@ from ctsan.tables.page import page
 from ctsan.tables.plan import Plan, Training
 from ctsan.tables.plots import Line
 from ctsan.tables.results import Results
-from ctsan.tables.running import Workshop, stored_result
+from ctsan.tables.running import BEAM, Workshop, stored_result
 from ctsan.tables.showing import shown_examples
 from ctsan.tables.systems import ALL, SYSTEMS, MeasuredTask
 from ctsan.tasks.building import PRIMARY_METRICS
@@ -61,10 +61,11 @@ def facts_of(workshop: Workshop, plan: Plan, command: str) -> list[tuple[str, st
     budget = f"{training.steps:,} steps" if training.steps else f"{training.epochs:,} epochs"
     return [
         ("corpus", f"{corpus.name}: {len(corpus):,} clips ({splits})"),
-        ("captions", f"{sum(len(clip.captions) for clip in corpus):,}"),
+        ("sentences", f"{sum(len(clip.captions) for clip in corpus):,}"),
         ("features", workshop.store.manifest.recipe.backbone),
         ("budget of every run", f"{budget} of {training.batch_size} clips, profile {workshop.profile}"),
         ("seeds", f"{plan.seeds}"),
+        ("captions", f"found with a beam of {BEAM}"),
         ("runs", f"{len(done)} of {len(plan.trainings)}, {seconds / 3600:.1f} hours of training"),
         ("start", "models of blank, choice and retrieval start from the system's description model, if any"),
         ("machine", f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"),

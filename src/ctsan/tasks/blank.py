@@ -16,7 +16,7 @@ from ctsan.data.corpus import BlankItem, Clip
 from ctsan.model.blank_model import BlankModel, Filled
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, printed
-from ctsan.tasks.losses import attention_losses, detector_losses
+from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.member import Member
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.tokens import tokenize
@@ -116,19 +116,22 @@ class BlankTask:
         return len(batch.answers)
 
     def losses(self, batch: BlankBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
-        """The terms of the paper's loss, each a mean over questions or clips."""
+        """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
         encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
         is_real = batch.sentences != PAD
         filled: Filled = self.model(
             batch.sentences, is_real, batch.places, encoding.of(batch.clip_of_sentence)
         )
-        losses = {
-            "blanks": F.cross_entropy(filled.scores, batch.answers, label_smoothing=self.label_smoothing)
-        }
+        over_clips = mean_over_clips(batch.clip_of_sentence)
+        missed = F.cross_entropy(
+            filled.scores, batch.answers, reduction="none", label_smoothing=self.label_smoothing
+        )
+        losses = {"blanks": over_clips(missed)}
         losses |= attention_losses(
             self.attention_weight,
             input=(filled.input_weights, is_real),
             output=(filled.output_weights, is_real[:, :1]),  # at the blank alone
+            mean=over_clips,
         )
         return losses | detector_losses(self.concept_weight, encoding, batch.reference)
 

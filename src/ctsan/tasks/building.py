@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -12,6 +13,7 @@ from ctsan.config import Settings
 from ctsan.data.batches import encode_captions, references, thin
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split
 from ctsan.data.item_building import build_items
+from ctsan.errors import UsageError
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.description_model import DescriptionModel
@@ -45,6 +47,7 @@ PRIMARY_METRICS: Mapping[TaskName, str] = {
 
 _ITEMS_PER_CLIP = 5  # where the corpus brings none, so many are built of each clip that is measured
 _SENTENCES_OF_CHOICE = 5  # to be read for one question
+_MOST_QUERIES = 1000  # as many as the paper ranks clips for
 _ITEM_SEED = 0  # all runs are measured on the same items
 
 
@@ -132,7 +135,7 @@ def build_task(
             return EmbeddingTask(
                 model=shared["model"],
                 clips=shared["clips"],
-                validation=_items(QueryItem, "rank", corpus, split, words),
+                validation=_queries(corpus, split, words),
                 temperature=settings.retrieval.temperature,
                 max_words=settings.decoding.max_words,
             )
@@ -167,7 +170,7 @@ def build_task(
         case "rank":
             return RetrievalTask(
                 **shared,
-                validation=_items(QueryItem, "rank", corpus, split, words),
+                validation=_queries(corpus, split, words),
                 captions_per_clip=settings.retrieval.captions_per_clip,
                 margin=loss.retrieval_margin,
             )
@@ -222,14 +225,32 @@ def _know_clips(nearest: NearestWords, clips: Sequence[Clip], store: FeatureStor
     nearest.know(torch.stack(means), torch.stack(shares))
 
 
+def _queries(corpus: Corpus, split: Split, words: Words) -> list[QueryItem]:
+    """Of a split; to choose weights by at most a thousand, for each is compared with every clip."""
+    queries = _items(QueryItem, "rank", corpus, split, words)
+    return queries[:: math.ceil(len(queries) / _MOST_QUERIES)] if split == "val" else queries
+
+
 def _items(
     kind: type[ItemT], task: ItemTask, corpus: Corpus, split: Split, words: Words, per_clip: int | None = None
 ) -> list[ItemT]:
-    """The corpus' own items of a split, or such as are built from its captions."""
+    """The corpus' own items of a split, or such as are built from its captions.
+
+    Raises:
+        UsageError: there are none, and none can be built.
+    """
     items = corpus.items.get((task, split), ())
     if not items:
         known = words.vocabulary.words
-        items = build_items(
+        built = build_items(
             corpus, split=split, task=task, seed=_ITEM_SEED, vocabulary_words=known, per_clip=per_clip
-        ).items
+        )
+        if not built.items:
+            reasons = "; ".join(sorted(set(built.left_out.values())))
+            raise UsageError(
+                f"{corpus.root}: there is nothing to ask of the split '{split}': of each of its clips, "
+                f"{reasons}. Caption more clips of other sources for it, or write items of your own: "
+                "docs/corpora.md shows how."
+            )
+        items = built.items
     return [item for item in items if isinstance(item, kind)]

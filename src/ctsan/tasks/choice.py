@@ -12,7 +12,7 @@ from ctsan.data.corpus import ChoiceItem
 from ctsan.model.choice_model import ChoiceModel, Scored, margin_loss
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, printed
-from ctsan.tasks.losses import attention_losses, detector_losses
+from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.member import Member
 from ctsan.tasks.scoring import as_one, encode_sentences, score_each
 from ctsan.tasks.task import Example, Measured
@@ -95,15 +95,18 @@ class ChoiceTask:
         return int((batch.sentences != PAD).sum())
 
     def losses(self, batch: ChoiceBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
-        """The terms of the paper's loss, each a mean over questions or clips."""
+        """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
         encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
         is_real = batch.sentences != PAD
         num_choices = len(batch.sentences) // len(batch.answers)
         rows = batch.clip_of_question.repeat_interleave(num_choices)
         scored: Scored = self.model(batch.sentences, is_real, encoding.of(rows))
         scores = scored.scores.view(-1, num_choices)
-        losses = {"choices": margin_loss(scores, batch.answers, margin=self.margin).mean()}
-        losses |= attention_losses(self.attention_weight, input=(scored.input_weights, is_real))
+        over_clips = mean_over_clips(batch.clip_of_question)
+        losses = {"choices": over_clips(margin_loss(scores, batch.answers, margin=self.margin))}
+        losses |= attention_losses(
+            self.attention_weight, input=(scored.input_weights, is_real), mean=mean_over_clips(rows)
+        )
         return losses | detector_losses(self.concept_weight, encoding, batch.reference)
 
     @torch.inference_mode()

@@ -18,7 +18,7 @@ from ctsan.model.description_model import DescriptionModel
 from ctsan.model.lstm import State
 from ctsan.model.search import beam_search, draw_sentences
 from ctsan.tasks.clips import TaskClips
-from ctsan.tasks.losses import attention_losses, detector_losses
+from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.member import Member
 from ctsan.tasks.reward import CiderReward
 from ctsan.tasks.task import Example, Measured
@@ -116,11 +116,7 @@ class DescriptionTask:
         said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
         decoded = self.model(said, encoding.of(batch.clip_of_caption))
 
-        def over_clips(values: Tensor) -> Tensor:
-            """Of one value a caption, (M,)."""
-            captions = torch.bincount(batch.clip_of_caption)
-            return (values / captions[batch.clip_of_caption]).sum() / len(batch.maps)
-
+        over_clips = mean_over_clips(batch.clip_of_caption)
         likelihood = F.cross_entropy(
             decoded.scores.flatten(0, 1),
             following.flatten(),

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.concept_detector import concept_loss
 from ctsan.model.semantic_attention import attention_regulariser
+
+
+def mean_over_clips(clip_of: Tensor) -> Callable[[Tensor], Tensor]:
+    """The mean of one value a sentence or question, (M,), in which all clips count alike.
+
+    However a batch is shared out to processes, the mean over their clips is then that over the batch.
+
+    Args:
+        clip_of: (M,), the clip that each belongs to; every clip has one or more.
+    """
+    counts = torch.bincount(clip_of)
+    return lambda values: (values / counts[clip_of]).sum() / len(counts)
 
 
 def attention_losses(

@@ -45,10 +45,17 @@ def score_each(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding)
 
 def as_one(members: Sequence[Scorer], scores: Sequence[Tensor]) -> Tensor:
     """The mean of the members' scores of the same pairs, brought to one scale first."""
-    standard = [member.model.standardise(own).cpu() for member, own in zip(members, scores, strict=True)]
+    standard = [
+        member.model.standardise(own.to(_device(member))).cpu()
+        for member, own in zip(members, scores, strict=True)
+    ]
     return torch.stack(standard).mean(dim=0)
 
 
 def _encoded(member: Scorer, sentences: Sequence[str]) -> Tensor:
     words = encode_sentences(sentences, member.words.vocabulary, max_words=member.max_words)
-    return words.to(member.model.clip_encoder.candidate_words.device)
+    return words.to(_device(member))
+
+
+def _device(member: Scorer) -> torch.device:
+    return member.model.clip_encoder.candidate_words.device

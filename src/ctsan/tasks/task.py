@@ -37,7 +37,7 @@ class Measured(NamedTuple):
     """How well models did that answered as one."""
 
     metrics: dict[str, float]
-    answers: dict[str, object]  # by clip, as they are printed; none where there was nothing to ask
+    answers: dict[str, object]  # by clip, as they are printed
 
 
 class Task(Protocol, Generic[BatchT]):

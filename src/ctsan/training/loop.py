@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +95,14 @@ def train(
         return Result(state.step, state.best_step, state.best_score, state.step < session.total_steps)
 
 
+class _Epoch(NamedTuple):
+    """What is drawn for an epoch, which takes long with many clips."""
+
+    epoch: int
+    batches: list[list[int]]
+    mirrored: list[bool]
+
+
 class _Session(Generic[BatchT]):
     """One call of `train`: what stays the same in it, and where it stands."""
 
@@ -126,6 +134,7 @@ class _Session(Generic[BatchT]):
             "num_examples": len(self.kinds),
         }
         self.average = AveragedWeights(task.model, optimiser.averaging) if optimiser.averaging else None
+        self.drawn: _Epoch | None = None
         self.state = State()
         if (file := folder / CHECKPOINT_FILE).exists():
             self.state = load_checkpoint(file, task.model, self.adam, self.average, **self.origin)
@@ -177,14 +186,19 @@ class _Session(Generic[BatchT]):
     def _batch(self, step: int) -> tuple[BatchT, float]:
         """This process' part of a step's batch, and its share of the whole."""
         epoch, place = divmod(step, self.steps_per_epoch)
-        seed, size = self.training.seed, self.training.batch_size
-        whole = batches_of(epoch, kinds=self.kinds, batch_size=size, seed=seed)[place]
-        examples, share = self.processes.shard(whole)
-        mirrored = [False] * len(examples)
-        if self.training.mirror:
-            flips = mirrored_in(epoch, num_examples=len(self.kinds), seed=seed)
-            mirrored = [flips[example] for example in examples]
+        if self.drawn is None or self.drawn.epoch != epoch:
+            self.drawn = self._draw(epoch)
+        examples, share = self.processes.shard(self.drawn.batches[place])
+        mirrored = [self.training.mirror and self.drawn.mirrored[example] for example in examples]
         return self.task.batch(examples, mirrored=mirrored), share
+
+    def _draw(self, epoch: int) -> _Epoch:
+        number, seed, size = len(self.kinds), self.training.seed, self.training.batch_size
+        return _Epoch(
+            epoch,
+            batches_of(epoch, kinds=self.kinds, batch_size=size, seed=seed),
+            mirrored_in(epoch, num_examples=number, seed=seed),
+        )
 
     def _learn(self, batch: BatchT, share: float) -> None:
         processes, step = self.processes, self.state.step
@@ -243,7 +257,7 @@ class _Session(Generic[BatchT]):
             if on_evaluation:
                 on_evaluation(state.step, metrics)
             score = metrics[self.task.primary_metric]
-        score = self.processes.from_first(-math.inf if math.isnan(score) else score)
+        score = self.processes.from_first(score if math.isfinite(score) else -math.inf)
         if state.best_step and score <= state.best_score:
             state.stale += 1
             return
