@@ -26,8 +26,14 @@ def test_a_run_is_trained_and_measured(shapes: Path, task: str, metric: str) -> 
 
 
 @pytest.mark.slow
-def test_nothing_is_learnt_that_no_question_could_choose_weights_by(shapes: Path) -> None:
+def test_without_questions_to_choose_weights_by_the_last_are_kept(shapes: Path) -> None:
     """Two clips cannot give five choices."""
+    run = shapes / "choose"
     options = ("--corpus", shapes / "corpus", "--features", shapes / "features")
-    refused = ctsan("train", "choose", *options, "--out", shapes / "choose", *SMALL, exit_code=2).stderr
-    assert "nothing to ask of the split 'val': of each of its clips, no caption has 4 of other" in refused
+    said = ctsan("train", "choose", *options, "--out", run, "--json", *SMALL)
+    report = json.loads(said.stdout)
+    assert report["best_step"] == report["steps"] > 1
+    assert "accuracy" not in report
+    assert "so the last weights are kept" in said.stderr
+    refused = ctsan("evaluate", run, *options, "--split", "val", exit_code=2).stderr
+    assert "nothing to ask of the split 'val'" in refused

@@ -19,16 +19,9 @@ from ctsan.model.semantic_attention import (
     attention_regulariser,
 )
 from ctsan.model.video_encoder import VideoEncoder
+from worked_out import attended_input, attended_output, draw, lstm, numbers, softmax, stirred
 
 B, T, K, E, D, WORDS = 2, 4, 3, 5, 6, 9
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    return np.exp(x) / np.exp(x).sum()
 
 
 def test_input_attention_is_equations_9_and_10() -> None:
@@ -78,34 +71,52 @@ def test_regulariser_is_equation_15_and_padding_has_no_part_in_it() -> None:
 
 def test_steps_one_by_one_are_the_same_as_all_at_once() -> None:
     torch.manual_seed(0)
-    lstm = LayerNormLSTM(input_dim=E, hidden_dim=D, num_layers=2).double()
+    layers = LayerNormLSTM(input_dim=E, hidden_dim=D, num_layers=2).double()
     x = draw(B, T, E)
-    outputs, last = lstm(x)
-    state = lstm.initial(B, x)
+    outputs, last = layers(x)
+    state = layers.initial(B, x)
     for step in range(T):
-        state = lstm.step(x[:, step], state)
+        state = layers.step(x[:, step], state)
         torch.testing.assert_close(state.top, outputs[:, step])
     torch.testing.assert_close(state.cell, last.cell)
 
 
 def test_padding_leaves_the_lstm_as_it_was() -> None:
     torch.manual_seed(0)
-    lstm = LayerNormLSTM(input_dim=E, hidden_dim=D).double()
+    layers = LayerNormLSTM(input_dim=E, hidden_dim=D).double()
     x = draw(B, T, E)
     is_real = torch.tensor([[True, True, False, False], [True] * 4])
-    _, padded = lstm(x, is_real=is_real)
-    _, alone = lstm(x[:1, :2])
+    _, padded = layers(x, is_real=is_real)
+    _, alone = layers(x[:1, :2])
     torch.testing.assert_close(padded.hidden[:, :1], alone.hidden)
     torch.testing.assert_close(padded.cell[:, :1], alone.cell)
 
 
-def test_the_video_encoder_sees_grid_averages_only() -> None:
-    torch.manual_seed(0)
-    encode = VideoEncoder(hidden_dim=D, dropout=0.0).double()
-    regions = draw(B, T, D, 2, 2)
-    is_real = torch.ones(B, T, dtype=torch.bool)
-    _, wanted = encode.lstm(torch.from_numpy(regions.numpy().mean(axis=(3, 4))))
-    torch.testing.assert_close(encode(regions, is_real).hidden, wanted.hidden)
+def test_the_video_encoder_is_equation_7_over_grid_averages() -> None:
+    encode = stirred(VideoEncoder(hidden_dim=D))
+    regions, lengths = draw(B, T, D, 2, 2), [4, 3]
+    is_real = torch.tensor([[step < length for step in range(T)] for length in lengths])
+    state = encode(regions, is_real)
+    nothing = np.zeros((2, D))
+    for b, length in enumerate(lengths):
+        averages = [regions[b, n].numpy().mean(axis=(1, 2)) for n in range(length)]
+        wanted = lstm(numbers(encode), "lstm", averages, nothing, nothing)[-1]
+        np.testing.assert_allclose(state.top[b].detach().numpy(), wanted, rtol=1e-6)
+
+
+def test_the_decoder_is_equations_8_to_13_from_the_video_encoders_state() -> None:
+    decode = stirred(CaptionDecoder(num_words=WORDS, embedding_dim=E, hidden_dim=D))
+    words, concepts = draw(B, T, E), draw(B, K, E, seed=1)
+    start = State(draw(2, B, D, seed=2), draw(2, B, D, seed=3))
+    decoded, _ = decode(words, concepts, start)
+    w = numbers(decode)
+    for b in range(B):
+        a = concepts[b].numpy()
+        read = [attended_input(w, word, a)[0] for word in words[b].numpy()]
+        states = lstm(w, "lstm", read, start.hidden[:, b].numpy(), start.cell[:, b].numpy())
+        for t, state in enumerate(states):
+            scores = w["say.weight"] @ attended_output(w, state, a)[0] + w["say.bias"]
+            np.testing.assert_allclose(decoded.scores[b, t].detach().numpy(), scores, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,10 +19,9 @@ from ctsan.model.lstm import State
 from ctsan.model.search import draw_sentences
 from ctsan.tasks.building import build_model, build_task
 from ctsan.tasks.description import DescriptionTask
+from ctsan.text.vocabulary import PAD
 from ctsan.text.words import Words
-from ctsan.video.store import (
-    FeatureStore,
-)
+from ctsan.video.store import FeatureStore
 
 SETTINGS = (
     "model.hidden_dim=16",
@@ -54,6 +55,42 @@ def test_captions_beyond_those_of_one_step_are_further_examples(
     together = make_task(words, clips, store).batch([0], mirrored=[False]).captions.tolist()
     assert [sentence for [sentence] in alone] != together  # the shorter one is padded there
     assert [[w for w in sentence if w] for [sentence] in alone] == [[w for w in s if w] for s in together]
+
+
+def test_the_loss_is_equation_14(words: Words, clips: list[Clip], store: FeatureStore) -> None:
+    """From what the model says, by hand: every clip counts alike, however many captions it has."""
+    weights = ("loss.attention_weight=0.3", "loss.concept_weight=2", "loss.label_smoothing=0")
+    task = make_task(words, clips, store, *weights, "loss.reward_weight=0")
+    batch = task.batch([0, 3], mirrored=[False] * 2)
+    encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
+    decoded = task.model(batch.captions[:, :-1], encoding.of(batch.clip_of_caption))
+    terms: dict[str, list[list[float]]] = {"words": [[], []], "g(γ)": [[], []], "g(β)": [[], []]}
+    for row, (sentence, clip) in enumerate(zip(batch.captions, batch.clip_of_caption.tolist(), strict=True)):
+        steps = int((sentence[1:] != PAD).sum())
+        shares = decoded.scores[row].detach().double().softmax(dim=1).numpy()
+        likelihood = sum(math.log(shares[t, sentence[t + 1]]) for t in range(steps))
+        terms["words"][clip].append(-likelihood)
+        for name, attention in (("g(γ)", decoded.input_weights), ("g(β)", decoded.output_weights)):
+            assert attention is not None
+            a = attention[row, :steps].detach().double().numpy()
+            terms[name][clip].append(math.sqrt((a.sum(axis=0) ** 2).sum()) + steps**2)
+    assert encoding.detection is not None
+    p, truth = encoding.detection.confidences.detach().double().numpy(), batch.reference.numpy()
+    missed = -(truth * np.log(p) + (1 - truth) * np.log(1 - p)).mean(axis=1)
+
+    def mean(name: str) -> float:
+        return sum(sum(own) / len(own) for own in terms[name]) / 2
+
+    losses = {name: loss.item() for name, loss in task.losses(batch).items()}
+    assert losses == pytest.approx(
+        {
+            "words": mean("words"),
+            "input attention": 0.3 * mean("g(γ)"),
+            "output attention": 0.3 * mean("g(β)"),
+            "concepts": 2 * missed.mean(),
+        },
+        rel=1e-4,
+    )
 
 
 def reached(model: DescriptionModel) -> set[str]:

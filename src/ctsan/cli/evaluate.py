@@ -95,6 +95,11 @@ def command(
     task = build_task(task_name, settings, member.words, store, clips, model=member.model, split=split)
     members = [run.member for run in opened]
     measured = task.measure(members)
+    if not measured.answers:
+        raise UsageError(
+            f"{corpus}: there is nothing to ask of the split '{split}', for its captions give no items. "
+            "Choose another split, or write a file of them: --items FILE"
+        )
     training = [caption for clip in whole.split("train") for caption in clip.captions]
     found = report(task_name, measured, members, clips.clips, store, java=java, training=training)
     intervals = found.intervals

@@ -214,10 +214,11 @@ def _conclude(
     if not quiet:
         if result.stopped_early:
             click.echo(f"Stopped early: {settings.training.patience} evaluations in a row were no better.")
-        click.echo(
-            f"{count(result.steps, 'step')}; the best weights are those of step {result.best_step:,} "
-            f"({task.primary_metric} {result.best_score:.3f} on validation)."
-        )
+        if task.primary_metric in best:
+            click.echo(
+                f"{count(result.steps, 'step')}; the best weights are those of step {result.best_step:,} "
+                f"({task.primary_metric} {result.best_score:.3f} on validation)."
+            )
         if "precision" in best:
             click.echo(
                 f"Of their concept words, {best['precision on train']:.0%} are right on training clips and "
@@ -226,6 +227,11 @@ def _conclude(
         click.echo(
             f"The curves are in {out / 'curves.svg'}, examples in {out / 'examples.html'}. "
             f"Measure it: ctsan evaluate {out} --corpus CORPUS --split test"
+        )
+    if task.primary_metric not in best:
+        warn(
+            "The validation clips' captions give no questions, so the last weights are kept, good or bad. "
+            "Caption more clips of other sources, or give the split 'val' items of your own."
         )
     if warning := _parting(best):
         warn(warning)

@@ -13,7 +13,6 @@ from ctsan.config import Settings
 from ctsan.data.batches import encode_captions, references, thin
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split
 from ctsan.data.item_building import build_items
-from ctsan.errors import UsageError
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.description_model import DescriptionModel
@@ -234,23 +233,11 @@ def _queries(corpus: Corpus, split: Split, words: Words) -> list[QueryItem]:
 def _items(
     kind: type[ItemT], task: ItemTask, corpus: Corpus, split: Split, words: Words, per_clip: int | None = None
 ) -> list[ItemT]:
-    """The corpus' own items of a split, or such as are built from its captions.
-
-    Raises:
-        UsageError: there are none, and none can be built.
-    """
+    """The corpus' own items of a split, or such as are built from its captions, if any can be."""
     items = corpus.items.get((task, split), ())
     if not items:
         known = words.vocabulary.words
-        built = build_items(
+        items = build_items(
             corpus, split=split, task=task, seed=_ITEM_SEED, vocabulary_words=known, per_clip=per_clip
-        )
-        if not built.items:
-            reasons = "; ".join(sorted(set(built.left_out.values())))
-            raise UsageError(
-                f"{corpus.root}: there is nothing to ask of the split '{split}': of each of its clips, "
-                f"{reasons}. Caption more clips of other sources for it, or write items of your own: "
-                "docs/corpora.md shows how."
-            )
-        items = built.items
+        ).items
     return [item for item in items if isinstance(item, kind)]

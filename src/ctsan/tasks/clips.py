@@ -173,4 +173,5 @@ def printed(answered: Sequence[AnsweredItem]) -> dict[str, object]:
 
 
 def accuracy(answered: Sequence[AnsweredItem]) -> dict[str, float]:
-    return {"accuracy": sum(item.is_right for item in answered) / max(len(answered), 1)}
+    """The share of items that are answered rightly; nothing where there are none."""
+    return {"accuracy": sum(item.is_right for item in answered) / len(answered)} if answered else {}

@@ -37,7 +37,7 @@ class Measured(NamedTuple):
     """How well models did that answered as one."""
 
     metrics: dict[str, float]
-    answers: dict[str, object]  # by clip, as they are printed
+    answers: dict[str, object]  # by clip, as they are printed; none where there was nothing to ask
 
 
 class Task(Protocol, Generic[BatchT]):
@@ -60,7 +60,10 @@ class Task(Protocol, Generic[BatchT]):
 
     @property
     def primary_metric(self) -> str:
-        """The entry of `evaluate` that is maximised; the best checkpoint and early stopping go by it."""
+        """The entry of `evaluate` that is maximised; the best checkpoint and early stopping go by it.
+
+        Where there is nothing to measure it by, it is missing.
+        """
         ...
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> BatchT:

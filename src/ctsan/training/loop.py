@@ -256,9 +256,10 @@ class _Session(Generic[BatchT]):
             )
             if on_evaluation:
                 on_evaluation(state.step, metrics)
-            score = metrics[self.task.primary_metric]
+            score = metrics.get(self.task.primary_metric, math.nan)
         score = self.processes.from_first(score if math.isfinite(score) else -math.inf)
-        if state.best_step and score <= state.best_score:
+        # Where no score has been a number yet, the last weights are the best that there are.
+        if state.best_step and score <= state.best_score and state.best_score > -math.inf:
             state.stale += 1
             return
         state.best_step, state.best_score, state.stale = state.step, score, 0
