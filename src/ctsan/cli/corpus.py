@@ -113,8 +113,8 @@ def make(out: Path, clips: int, seed: int, simple: bool) -> None:
 def join(out: Path, main: Path, others: tuple[Path, ...]) -> None:
     """Make a corpus in the folder OUT of the corpus MAIN and the training clips of OTHERS.
 
-    Validation and test stay those of MAIN, and its training clips count as often as it takes to be half of
-    what is learnt. Clips are not copied.
+    Validation and test stay those of MAIN, and its training clips count as often as it takes for their
+    captions to be half of what is learnt. Clips are not copied.
 
     \b
     Example:

@@ -156,8 +156,10 @@ def _with_items(clips: Corpus, whole: Corpus, file: Path, task: TaskName, split:
 
 def _check_features(runs: Sequence[TrainedRun], store: FeatureStore, clips: Corpus, corpus: Path) -> None:
     """Raises:
-    UsageError: features are of another backbone than the runs', or of none of the clips.
+    UsageError: features were made otherwise than the runs', or of none of the clips.
     """
+    from dataclasses import replace
+
     from ctsan.errors import UsageError
 
     backbone = store.manifest.recipe.backbone
@@ -167,6 +169,13 @@ def _check_features(runs: Sequence[TrainedRun], store: FeatureStore, clips: Corp
         "--out FOLDER"
         for run in runs
         if run.recipe.backbone != backbone
+    ]
+    recipe = store.manifest.recipe
+    wrong = wrong or [
+        f"{store.folder}: these features of {backbone} were made otherwise than those that {run.folder} was "
+        "trained on. It needs such as 'features.json' of that run says."
+        for run in runs
+        if replace(recipe, mirrored=run.recipe.mirrored) != run.recipe
     ]
     if wrong:
         raise UsageError("\n".join(wrong))

@@ -18,7 +18,7 @@ def join_corpora(main: Corpus, others: Sequence[Corpus], out: Path) -> tuple[int
 
     The splits are those of the main corpus. The captioned clips of the others are only learnt from, except
     for those that they keep for validation and test. So that the others do not drown it, every training clip
-    of the main corpus counts so many times that they are at least half of all.
+    of the main corpus counts so many times that its captions are at least half of all.
 
     Returns:
         How many clips come from the others, and how many times a training clip of the main corpus counts.
@@ -27,7 +27,7 @@ def join_corpora(main: Corpus, others: Sequence[Corpus], out: Path) -> tuple[int
         UsageError: the main corpus has no training clips, or nothing comes to them, or a corpus is there.
     """
     more = [clip for corpus in others for clip in corpus if clip.captions and clip.split in (None, "train")]
-    own = sum(bool(clip.captions) for clip in main.split("train"))
+    own = sum(len(clip.captions) for clip in main.split("train"))
     if not own:
         raise UsageError(
             f"{main.root}: no captioned clip of the split 'train', so there is nothing to add to."
@@ -39,7 +39,7 @@ def join_corpora(main: Corpus, others: Sequence[Corpus], out: Path) -> tuple[int
     file = out / CAPTION_FILES[0]
     if any((out / name).exists() for name in CAPTION_FILES):
         raise UsageError(f"{out}: there is a corpus already. Name another folder.")
-    times = math.ceil(len(more) / own)
+    times = math.ceil(sum(len(clip.captions) for clip in more) / own)
     out.mkdir(parents=True, exist_ok=True)
     with replacing(file) as temporary:
         temporary.write_text("".join(_lines(main.clips, more, times)), encoding="utf-8")
