@@ -28,6 +28,7 @@ def test_own_captions_are_half_of_what_is_learnt_and_alone_in_what_is_measured(t
     more = make(tmp_path / "more", {"a.mp4": "test"} | {f"{n}.png": "train" for n in range(5)}, ("a", "cat"))
     assert join_corpora(read_corpus(own), [read_corpus(more)], tmp_path / "both") == (5, 5)
     both = read_corpus(tmp_path / "both")
+    assert join_corpora(read_corpus(own), [read_corpus(more)], tmp_path / "as told", times=2) == (5, 2)
     assert [(clip.path.parent.name, clip.path.name, clip.times) for clip in both.split("train")] == [
         *(("own", "a.mp4", 5), ("own", "b.mp4", 5)),
         *(("more", f"{n}.png", 1) for n in range(5)),

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from commands import ctsan_here
+from commands import ctsan, ctsan_here
 from ctsan.errors import UsageError
+from ctsan.tables.layout import TABLES, measured_in
+from ctsan.tables.paper import CLAIMS
+from ctsan.tables.systems import SYSTEMS
 
 SMALL = [
     "--set=model.hidden_dim=16",
@@ -18,71 +21,84 @@ SMALL = [
     "--set=decoding.max_words=8",
     "--set=retrieval.sketch_dim=32",
     "--set=retrieval.joint_dim=8",
-    "--steps=2",
-    "--seeds=1",
+    "--steps=1",
 ]
-SYSTEMS = (
-    "ct-san",
-    "base-san",
-    "decoupled",
-    "nn-san",
-    "rand-san",
-    "no-att-san",
-    "s2vt",
-    "temporal-attention",
-)
 
 
-def tables(shapes: Path, out: Path, *options: object) -> None:
-    ctsan_here(
-        "tables",
-        "--corpus",
-        shapes / "corpus",
-        "--features",
-        shapes / "features",
-        "--out",
-        out,
-        *SMALL,
-        *options,
-    )
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus and its features: five clips for tests, so that choices can be made of them."""
+    folder = tmp_path_factory.mktemp("tables")
+    ctsan("corpus", "make", folder / "corpus", "--clips", 34, "--simple")
+    ctsan("features", folder / "corpus", "--out", folder / "features")
+    return folder
 
 
-def test_all_tables_come_out_and_nothing_is_trained_twice(
-    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def tables(corpus: Path, out: Path, *options: object) -> None:
+    folders = ("--corpus", corpus / "corpus", "--features", corpus / "features", "--out", out)
+    ctsan_here("tables", *folders, *SMALL, *options)
+
+
+@pytest.mark.slow
+def test_all_tables_come_out_of_all_systems_and_nothing_is_trained_twice(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    only = [f"--only={name}" for name in (*SYSTEMS, "simple-lstm", "dual-encoder")]
-    tables(shapes, tmp_path, *only, "--only=describe", "--only=fill", "--only=rank")
+    tables(corpus, tmp_path, "--seeds=1")
     first = capsys.readouterr()
-    assert "0 done already, 23 to do" in first.err
+    assert "49 runs: 0 done already, 49 to do" in first.err
     assert "0 s left for all" in first.err
     value = json.loads((tmp_path / "tables.json").read_text())
-    assert set(value["tables"]) == {
-        "description-blank",
-        "choice-retrieval",
-        "concept-words",
-        "number-of-words",
-        "attention",
+    for name, table in TABLES.items():
+        rows = value["tables"][name]["rows"]
+        assert set(rows) == {row for row in table.rows if row in SYSTEMS}
+        for row, cells in rows.items():
+            wanted = {f"{c.task}: {c.metric}" for c in table.columns if measured_in(row, c)}
+            has_words = "precision" in str(cells)
+            assert set(cells) == {
+                cell for cell in wanted if "METEOR" not in cell and (has_words or "precision" not in cell)
+            }
+    assert "describe: precision" not in value["tables"]["concept-words"]["rows"]["base-san"]
+    singles = {(claim.better, claim.worse, task) for claim in CLAIMS for task in claim.tasks}
+    assert {(one["better"], one["worse"], one["task"]) for one in value["claims"]} == {
+        claim for claim in singles if "ensemble" not in claim[0]
     }
-    concepts = value["tables"]["concept-words"]["rows"]
-    assert set(concepts) == {"ct-san", "base-san", "decoupled", "nn-san", "rand-san", "no-att-san"}
-    assert "describe: precision" in concepts["nn-san"]
-    assert "describe: precision" not in concepts["base-san"]
-    assert {"describe: CIDEr", "fill: accuracy", "rank: R@10"} <= set(concepts["decoupled"])
-    assert {claim["task"] for claim in value["claims"]} == {"describe", "fill", "rank"}
     page = (tmp_path / "tables.html").read_text()
     assert page.count("<svg") >= 8
     assert "data:image/jpeg;base64," in page
     assert not any(sign in page for sign in ('src="http', "<script", "<link", "@import"))
     started = json.loads((tmp_path / "runs/fill/ct-san/0/settings.json").read_text())["from"]
     assert started["task"] == "describe"
+    alone = json.loads((tmp_path / "runs/fill/ct-san-alone/0/settings.json").read_text())
+    assert alone["from"] is None
 
     before = {name: (tmp_path / name).read_bytes() for name in ("tables.md", "tables.html", "tables.csv")}
-    tables(shapes, tmp_path, *only, "--only=describe", "--only=fill", "--only=rank")
-    assert "23 done already, 0 to do" in capsys.readouterr().err
+    tables(corpus, tmp_path, "--seeds=1")
+    assert "49 done already, 0 to do" in capsys.readouterr().err
     assert all((tmp_path / name).read_bytes() == content for name, content in before.items())
+
+    only = ("--only=base-san", "--only=rank", "--seeds=2")  # the choice model that helps them is there
+    tables(corpus, tmp_path, *only)
+    assert "5 runs: 3 done already, 2 to do" in capsys.readouterr().err
+    rows = json.loads((tmp_path / "tables.json").read_text())["tables"]["choice-retrieval"]["rows"]
+    assert set(rows) == {"base-san", "base-san-ensemble"}
+    assert "rank: R@10" in rows["base-san-ensemble"]
 
 
 def test_runs_of_other_captions_are_not_mixed(shapes: Path, tmp_path: Path) -> None:
     (tmp_path / "words.json").write_text('{"captions": "others"}')
     with pytest.raises(UsageError, match="its runs were begun with other training captions"):
         tables(shapes, tmp_path, "--only=s2vt")
+
+
+def test_a_run_that_was_measured_on_other_clips_is_measured_anew(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only = ("--only=temporal-attention", "--seeds=1")
+    tables(shapes, tmp_path, *only)
+    result = tmp_path / "runs/describe/temporal-attention/0/test.json"
+    stored = json.loads(result.read_text())
+    result.write_text(json.dumps({**stored, "measured_on": "others"}))
+    capsys.readouterr()
+    tables(shapes, tmp_path, *only)
+    assert "1 run: 0 done already, 1 to do" in capsys.readouterr().err
+    assert json.loads(result.read_text())["measured_on"] == stored["measured_on"]

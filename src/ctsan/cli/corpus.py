@@ -110,11 +110,15 @@ def make(out: Path, clips: int, seed: int, simple: bool) -> None:
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("main", type=click.Path(path_type=Path))
 @click.argument("others", type=click.Path(path_type=Path), nargs=-1, required=True)
-def join(out: Path, main: Path, others: tuple[Path, ...]) -> None:
+@click.option(
+    "--times",
+    type=click.IntRange(1, 1000),
+    help="How often a training clip of MAIN counts [default: as often as it takes for half of all captions].",
+)
+def join(out: Path, main: Path, others: tuple[Path, ...], times: int | None) -> None:
     """Make a corpus in the folder OUT of the corpus MAIN and the training clips of OTHERS.
 
-    Validation and test stay those of MAIN, and its training clips count as often as it takes for their
-    captions to be half of what is learnt. Clips are not copied.
+    Validation and test stay those of MAIN. Clips are not copied.
 
     \b
     Example:
@@ -124,9 +128,11 @@ def join(out: Path, main: Path, others: tuple[Path, ...]) -> None:
     from ctsan.data.joining import join_corpora
     from ctsan.data.reading import read_corpus
 
-    number, times = join_corpora(read_corpus(main), [read_corpus(other) for other in others], out)
+    number, counted = join_corpora(
+        read_corpus(main), [read_corpus(other) for other in others], out, times=times
+    )
     click.echo(
-        f"{out}: {count(number, 'clip')} come to those of {main}, whose training clips count {times}-fold. "
+        f"{out}: {count(number, 'clip')} come to those of {main}, whose training clips count {counted}-fold. "
         f"Train on it: ctsan train describe --corpus {out} --out RUN"
     )
 

@@ -13,12 +13,17 @@ from ctsan.data.readers.own import CAPTION_FILES
 from ctsan.errors import UsageError
 
 
-def join_corpora(main: Corpus, others: Sequence[Corpus], out: Path) -> tuple[int, int]:
+def join_corpora(
+    main: Corpus, others: Sequence[Corpus], out: Path, *, times: int | None = None
+) -> tuple[int, int]:
     """Write a corpus in our own format that names the clips of all, where they are.
 
     The splits are those of the main corpus. The captioned clips of the others are only learnt from, except
-    for those that they keep for validation and test. So that the others do not drown it, every training clip
-    of the main corpus counts so many times that its captions are at least half of all.
+    for those that they keep for validation and test.
+
+    Args:
+        times: how often a training clip of the main corpus counts; by default so often that its captions are
+            at least half of all, and the others do not drown it.
 
     Returns:
         How many clips come from the others, and how many times a training clip of the main corpus counts.
@@ -39,7 +44,7 @@ def join_corpora(main: Corpus, others: Sequence[Corpus], out: Path) -> tuple[int
     file = out / CAPTION_FILES[0]
     if any((out / name).exists() for name in CAPTION_FILES):
         raise UsageError(f"{out}: there is a corpus already. Name another folder.")
-    times = math.ceil(sum(len(clip.captions) for clip in more) / own)
+    times = times or math.ceil(sum(len(clip.captions) for clip in more) / own)
     out.mkdir(parents=True, exist_ok=True)
     with replacing(file) as temporary:
         temporary.write_text("".join(_lines(main.clips, more, times)), encoding="utf-8")
