@@ -33,8 +33,11 @@ from ctsan.training.run_folder import SETTINGS_FILE, open_run
 _LARGE = 100_000  # numbers, from which on a matrix is in eight bits
 
 
-def write_pack(runs: Sequence[Path], out: Path) -> int:
+def write_pack(runs: Sequence[Path], out: Path, *, beam: int | None = None) -> int:
     """Pack run folders, no ensembles, into a new folder; returns its size in bytes.
+
+    Args:
+        beam: with which sentences are searched; by default as the runs were trained.
 
     Raises:
         RunError: a run cannot be read.
@@ -58,6 +61,7 @@ def write_pack(runs: Sequence[Path], out: Path) -> int:
         alone = {tensor: value for tensor, value in own.items() if tensor not in common}
         write_packed_weights(out / name / WEIGHTS_FILE, alone, common)
         settings = json.loads((run / SETTINGS_FILE).read_text(encoding="utf-8-sig"))
+        settings["settings"]["decoding"] |= {"beam": beam} if beam else {}
         write_json(out / name / SETTINGS_FILE, settings | {"from": None})  # a folder that nobody else has
         write_recipe(out / name, read_recipe(run))
     if shared:

@@ -13,8 +13,11 @@ from ctsan.cli.output import count, print_json
 @click.command("pack")
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option("--out", type=PATH, required=True, help="New folder for the pack.")
+@click.option(
+    "--beam", type=click.IntRange(min=1), help="To describe clips with [default: that of the runs' settings]."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-def command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
+def command(runs: tuple[Path, ...], out: Path, beam: int | None, as_json: bool) -> None:
     """Put RUNS, of one or several tasks, into one small folder that answers like they do.
 
     Weights are in half precision or less, what runs have in common is there once, and nothing is kept that
@@ -29,7 +32,7 @@ def command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
     from ctsan.trained_run import run_folders
 
     members = [member for run in runs for member in run_folders(run)]
-    size = write_pack(members, out)
+    size = write_pack(members, out, beam=beam)
     if as_json:
         print_json({"pack": str(out), "runs": len(members), "bytes": size})
     else:
