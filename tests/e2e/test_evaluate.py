@@ -52,7 +52,7 @@ def test_blanks_are_answered_as_by_the_predictor(shapes: Path, runs: Runs, items
     both = (runs["fill"], runs["fill2"])
     result = ctsan("evaluate", *both, *options(shapes), "--items", items["fill"], "--json")
     found = json.loads(result.stdout)
-    assert list(found) == ["task", "split", "runs", "metrics", "intervals", "answers"]
+    assert list(found) == ["task", "split", "clips", "runs", "metrics", "intervals", "answers"]
     assert (found["task"], found["split"], found["runs"]) == ("fill", "train", [str(run) for run in both])
     rows = [json.loads(line) for line in items["fill"].read_text(encoding="utf-8").splitlines()]
     predictor = Predictor.load(*both)
@@ -115,7 +115,9 @@ def test_items_are_built_where_there_are_none(
     found = evaluated(capsys, runs["rank"], *options(shapes, "test"))
     assert len(found["answers"]) == 2
     ctsan_here("evaluate", runs["rank"], *options(shapes, "test"))
-    rows = [re.split(r"  +", line) for line in capsys.readouterr().out.strip().splitlines()[2:]]
+    *table, _, last = capsys.readouterr().out.strip().splitlines()[2:]
+    assert last == "Measured on 2 clips of the split 'test'."
+    rows = [re.split(r"  +", line) for line in table]
     assert rows == [
         [name, f"{value:.3f}", "{:.3f} to {:.3f}".format(*found["intervals"][name])]
         for name, value in found["metrics"].items()
@@ -177,7 +179,32 @@ def test_a_corpus_of_the_measured_split_alone_is_enough(
         runs["choose"],
         *("--corpus", tmp_path, "--features", tmp_path / "features", "--items", tmp_path / "items.jsonl"),
     )
-    assert len(found["answers"]) == 3
+    assert len(found["answers"]) == found["clips"] == 3
+
+
+def test_all_clips_are_measured_where_the_corpus_gives_no_splits(
+    shapes: Path, runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Captioned ones, and those that a file of items asks about, which then need no captions."""
+    clips = [shapes / f"corpus/clips/{number:04}.mp4" for number in range(5)]
+    rows = [{"clip": str(clip), "captions": ["a star leaves", "a heart"]} for clip in clips]
+    (tmp_path / "clips.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    ctsan_here("features", tmp_path, "--out", tmp_path / "features")
+    told = ("--corpus", tmp_path, "--features", tmp_path / "features")
+    capsys.readouterr()
+    found = evaluated(capsys, runs["describe"], *told)
+    assert (found["split"], found["clips"], len(found["answers"])) == ("all", 5, 5)
+    assert evaluated(capsys, runs["describe"], *told, "--split", "test")["clips"] == 1
+    ctsan_here("evaluate", runs["describe"], *told)
+    assert "Measured on 5 clips." in capsys.readouterr().out
+
+    bare = [{"clip": str(clip)} for clip in clips]
+    (tmp_path / "clips.jsonl").write_text("".join(json.dumps(row) + "\n" for row in bare), encoding="utf-8")
+    items = [{"clip": str(clip), "choices": ["a star", "a heart"], "answer": 0} for clip in clips[:3]]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, items)), encoding="utf-8")
+    assert evaluated(capsys, runs["choose"], *told, "--items", tmp_path / "items.jsonl")["clips"] == 3
+    with pytest.raises(CtsanError, match="no clip has captions. Choose another split, or name a file"):
+        ctsan_here("evaluate", runs["describe"], *told)
 
 
 def test_what_cannot_be_measured_says_so(

@@ -75,6 +75,16 @@ def test_what_cannot_be_exported_says_so(runs: Runs, tmp_path: Path) -> None:
         ctsan_here("export", runs["fill"], "--onnx", tmp_path)
 
 
+def test_of_the_embedded_model_the_run_with_a_detector_is_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ctsan_here("export", "default", "--onnx", tmp_path, "--json")
+    printed = capsys.readouterr()
+    assert Path(json.loads(printed.out)["run"]).name == "describe"
+    assert "runs describe as one there, and one of them is exported" in printed.err
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 def test_the_command_tells_sizes_and_differences(
     exported: tuple[Path, dict[str, float]],
     runs: Runs,

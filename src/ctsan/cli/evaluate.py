@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     help="Of packed runs, measure those that do this [default: what all runs do].",
 )
 @click.option(
-    "--split", type=click.Choice(["train", "val", "test"]), default="test", show_default=True, help="Of it."
+    "--split",
+    type=click.Choice(["train", "val", "test", "all"]),
+    help="Clips to measure on [default: those of --items; test; all of a corpus that gives no splits].",
 )
 @click.option("--items", type=PATH, help="File of test items to answer instead of the corpus' own.")
 @click.option(
@@ -43,7 +45,7 @@ def command(
     runs: tuple[Path, ...],
     corpus: Path,
     asked: TaskName | None,
-    split: Split,
+    split: Split | Literal["all"] | None,
     items: Path | None,
     features: Path | None,
     beam: int | None,
@@ -80,19 +82,15 @@ def command(
     if task_name == "describe" and java is None:
         warn(NO_JAVA)
     whole = read_corpus(corpus)
-    own = {place: some for place, some in whole.items.items() if place == (task_name, split)}
-    clips = replace(whole, clips=whole.split(split), items=own)  # nothing is learnt here
-    if items is not None:
-        clips = _with_items(clips, whole, items, task_name, split)
-    elif not any(clip.captions for clip in clips):
-        raise UsageError(f"{corpus}: no clip of the split '{split}' has captions. Choose another split.")
+    split = split or ("all" if items is not None or not whole.has_own_splits else "test")
+    clips = _measured_clips(whole, task_name, split, items)
     store = features_of(corpus, whole, features)
     _check_features(opened, store, clips, corpus)
     first = next(run for run in opened if run.task == task_name)
     decoding = first.settings.decoding
     settings = replace(first.settings, decoding=replace(decoding, beam=beam or decoding.beam))
     member = first.member
-    task = build_task(task_name, settings, member.words, store, clips, model=member.model, split=split)
+    task = build_task(task_name, settings, member.words, store, clips, model=member.model, split="test")
     members = [run.member for run in opened]
     measured = task.measure(members)
     if not measured.answers:
@@ -100,7 +98,7 @@ def command(
             f"{corpus}: there is nothing to ask of the split '{split}', for its captions give no items. "
             "Choose another split, or write a file of them: --items FILE"
         )
-    training = [caption for clip in whole.split("train") for caption in clip.captions]
+    training = whole.captions("train") if split != "all" else ()
     found = report(task_name, measured, members, clips.clips, store, java=java, training=training)
     intervals = found.intervals
     if as_json:
@@ -108,6 +106,7 @@ def command(
             {
                 "task": task_name,
                 "split": split,
+                "clips": len(measured.answers),
                 "runs": [str(run.folder) for run in opened],
                 "metrics": found.metrics,
                 "intervals": intervals,
@@ -121,37 +120,57 @@ def command(
         for name, value in found.metrics.items()
     ]
     print_table(rows, headers=("metric", "value", "95 % interval"))
+    of = "" if split == "all" else f" of the split '{split}'"
+    click.echo(f"\nMeasured on {count(len(measured.answers), 'clip')}{of}.")
     for note in found.notes:
         if note != NO_JAVA:  # which was said at the start
             warn(note)
 
 
-def _with_items(clips: Corpus, whole: Corpus, file: Path, task: TaskName, split: Split) -> Corpus:
-    """The clips of a split with a file's items in place of their own.
+def _measured_clips(
+    whole: Corpus, task: TaskName, split: Split | Literal["all"], file: Path | None
+) -> Corpus:
+    """The clips to measure on, as a test split, with their own items or those of a file.
 
     Raises:
         CorpusError: lines of the file cannot be used.
-        UsageError: its items are of another task, or about clips of another split.
+        UsageError: its items are of another task, or about clips of another split; or no clip has captions.
     """
     from dataclasses import replace
 
     from ctsan.data.items import read_items, task_of
     from ctsan.errors import UsageError
 
-    items = read_items(file, corpus=whole)
-    item_task = task_of(items[0])
-    if item_task != task:
+    chosen = [clip for clip in whole if split in ("all", clip.split)]
+    own = [
+        item
+        for (item_task, side), some in whole.items.items()
+        if item_task == task and split in ("all", side)
+        for item in some
+    ]
+    if file is not None:
+        own = list(read_items(file, corpus=whole))
+        item_task = task_of(own[0])
+        if item_task != task:
+            raise UsageError(
+                f"{file}: items of {item_task!r}, and the runs are of {task!r}. Name runs of {item_task!r}, "
+                "or other items."
+            )
+        asked, known = {item.clip for item in own}, {clip.id for clip in chosen}
+        if strange := [item.clip for item in own if item.clip not in known]:
+            raise UsageError(
+                f"{file}: {count(len(strange), 'item')} about clips that are not of the split '{split}', "
+                f"such as {strange[0]!r}. Name their split, or none."
+            )
+        chosen = [clip for clip in chosen if clip.id in asked]
+    elif not any(clip.captions for clip in chosen):
+        of = "" if split == "all" else f" of the split '{split}'"
         raise UsageError(
-            f"{file}: items of {item_task!r}, and the runs are of {task!r}. Name runs of {item_task!r}, or "
-            "other items."
+            f"{whole.root}: no clip{of} has captions. Choose another split, or name a file of items: --items "
+            "FILE"
         )
-    known = {clip.id for clip in clips}
-    if strange := [item.clip for item in items if item.clip not in known]:
-        raise UsageError(
-            f"{file}: {count(len(strange), 'item')} about clips that are not of the split '{split}', such as "
-            f"{strange[0]!r}. Name their split, or other items."
-        )
-    return replace(clips, items={(item_task, split): items})
+    clips = tuple(replace(clip, split="test") for clip in chosen)
+    return replace(whole, clips=clips, items={(task_of(own[0]), "test"): tuple(own)} if own else {})
 
 
 def _check_features(runs: Sequence[TrainedRun], store: FeatureStore, clips: Corpus, corpus: Path) -> None:

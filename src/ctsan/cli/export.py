@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ctsan.cli.asking import PATH, WEIGHTS
-from ctsan.cli.output import print_json, print_table
+from ctsan.cli.output import print_json, print_table, warn
 
 
 @click.command("export")
@@ -18,6 +18,8 @@ from ctsan.cli.output import print_json, print_table
 def command(run: Path, out: Path, weights: Path | None, as_json: bool) -> None:
     """Write RUN, which describes, as ONNX: backbone, detector, description step, and their words.
 
+    Of a pack with several that describe, it is the one with a concept detector.
+
     Each network is compared with PyTorch, and one that differs by more than 1e-4 is not written.
     examples/onnx_captions.py captions a clip with them, and needs nothing of ctsan.
 
@@ -26,16 +28,20 @@ def command(run: Path, out: Path, weights: Path | None, as_json: bool) -> None:
       ctsan export runs/mine --onnx onnx/
       ctsan export default --onnx onnx/
     """
-    from ctsan.errors import UsageError
     from ctsan.export.onnx import export_onnx
+    from ctsan.tracing import has_traces
     from ctsan.trained_run import answering, load_runs
 
-    first, *others = answering(load_runs([run]), "describe")
-    if others:
-        raise UsageError(f"{run}: several runs that describe are there. Name one: {first.folder}")
-    differences = export_onnx(first, out, weights=weights)
+    able = answering(load_runs([run]), "describe")
+    chosen = next(filter(has_traces, able), able[0])
+    if len(able) > 1:
+        warn(
+            f"{run}: {len(able)} runs describe as one there, and one of them is exported, {chosen.folder}. "
+            "Its sentences are its own."
+        )
+    differences = export_onnx(chosen, out, weights=weights)
     if as_json:
-        print_json({"run": str(first.folder), "onnx": str(out), "differences": differences})
+        print_json({"run": str(chosen.folder), "onnx": str(out), "differences": differences})
     else:
         print_table(
             [

@@ -72,6 +72,7 @@ class Corpus:
     clips: tuple[Clip, ...]
     items: Mapping[tuple[ItemTask, Split], tuple[Item, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what a person should know and need not mend
+    has_own_splits: bool = False  # False where they were made for it, or there are none
 
     def __iter__(self) -> Iterator[Clip]:
         return iter(self.clips)

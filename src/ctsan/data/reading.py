@@ -94,6 +94,7 @@ def _with_splits(corpus: Corpus, problems: list[Problem], seed: int) -> Corpus:
         remedy = "Check that its files are complete."
         problems.append(Problem(corpus.root, None, "the corpus has no clips", remedy))
     if any(clip.split for clip in corpus):
+        corpus = replace(corpus, has_own_splits=True)
         if corpus.format in OFFICIAL_READERS:
             return replace(corpus, notes=corpus.notes + _leak_notes(corpus))
         problems += split_problems(corpus.clips)
