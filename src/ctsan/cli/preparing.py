@@ -236,7 +236,9 @@ def _prepare_words(
         return words, None
     trained, kept = source.member.model, source.member.words
     learnt: Embedding = trained.clip_encoder.embedding.weight.detach().numpy()
-    words = replace(kept, embedding=learnt).extended_by(words)
+    kept = replace(kept, embedding=learnt)
+    # New concept words would be part of how clips are seen: where that stays, they could not be learnt.
+    words = kept if settings.training.keep_clips else kept.extended_by(words)
     origin = Origin(
         run=str(source.folder),
         task=source.task,
