@@ -40,7 +40,7 @@ demo: install
 	$(BIN)/ctsan rank "a dish of food on a table" examples/clips
 	$(BIN)/ctsan trace examples/clips/coffee.mp4 -o demo/traces.png
 	$(BIN)/ctsan index examples/clips --store demo/library
-	$(BIN)/ctsan search "a rocket in the sky" --store demo/library
+	$(BIN)/ctsan search "a cup on a table" --store demo/library
 	@echo
 	@echo "Where it looked is in demo/traces.png. Open the page: $(BIN)/ctsan serve --library main --store demo/library"
 	@echo "Now your own clips: $(BIN)/ctsan describe FOLDER"
