@@ -10,11 +10,12 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+from PIL import Image
 
 import ctsan.watching
 from commands import ctsan as real_command
 from commands import ctsan_here as ask
-from ctsan.errors import CtsanError, UsageError
+from ctsan.errors import CtsanError, UsageError, VideoError
 from ctsan.predictor import Predictor
 from ctsan.tasks.scoring import score_all
 from ctsan.watching import Watcher
@@ -302,6 +303,37 @@ def test_a_clip_that_cannot_be_read_gets_its_error_in_place_of_an_answer(
     with pytest.raises(SystemExit, match="1"):
         ask("rank", "a star", gone, *models(runs, "rank"), "--json")
     assert json.loads(capsys.readouterr().out) == {"query": "a star", "clips": [], "errors": [error]}
+
+
+def test_a_clip_to_trace_or_to_search_by_gets_its_error_as_json_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    Image.new("RGB", (64, 48), (200, 30, 30)).save(tmp_path / "mine/red.png")
+    store = ("--store", tmp_path / "store")
+    ask("index", tmp_path / "mine", *store)
+    capsys.readouterr()
+    gone = tmp_path / "gone.mp4"
+    error = {"clip": str(gone), "error": f"{gone}: there is no such file. Check the path."}
+    for arguments in (("trace", gone, "-o", tmp_path / "a.png"), ("search", "--like", gone, *store)):
+        with pytest.raises(SystemExit, match="1"):
+            ask(*arguments, "--json")
+        assert json.loads(capsys.readouterr().out) == error
+        with pytest.raises(VideoError, match="there is no such file"):  # for people, on stderr
+            ask(*arguments)
+        assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("command", ["fill", "choose", "rank"])
+def test_help_begins_with_the_model_that_the_package_carries(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(command, "--help")
+    shown = capsys.readouterr().out
+    first, *others = re.findall(rf"^ +ctsan {command} .*", shown.partition("Examples:")[2], re.MULTILINE)
+    assert "--model" not in first
+    assert "--model runs/" in others[-1]
+    assert f"Needs a run of 'ctsan train {command}'" not in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("command", ["describe", "concepts", "fill", "choose", "rank", "evaluate"])

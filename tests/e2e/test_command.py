@@ -15,7 +15,10 @@ import pytest
 
 from clip_making import counting, encode
 from commands import ctsan
+from ctsan.cli import COMMANDS
 from ctsan.video.store import FeatureStore
+
+EXAMPLES = Path(__file__).parents[2] / "examples/clips"
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +127,55 @@ def test_an_interrupted_command_says_that_it_can_go_on(shapes: Path, tmp_path: P
     assert process.returncode == 130
     assert "Stopped. What is done is kept: the same command goes on from there." in said
     assert "Traceback" not in said
+
+
+def test_only_commands_that_can_go_on_say_so_when_they_are_stopped() -> None:
+    script = """
+import sys, click, ctsan.cli as cli
+
+@click.command()
+def command():
+    raise KeyboardInterrupt
+
+cli.LazyGroup.get_command = lambda *_: command
+for name in cli.COMMANDS:
+    sys.argv = ["ctsan", name]
+    try:
+        cli.main()
+    except SystemExit as stopped:
+        print(name, stopped.code, file=sys.stderr)
+"""
+    command = [sys.executable, "-W", "error", "-c", script]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    lines = [line for line in said.splitlines() if line]
+    messages = dict(zip(lines[1::2], lines[::2], strict=True))
+    assert list(messages) == [f"{name} 130" for name in COMMANDS]
+    go_on = {name.split()[0] for name, message in messages.items() if "goes on from there" in message}
+    assert go_on == {"train", "features", "index", "tables"}
+    assert messages["describe 130"] == "Stopped."
+
+
+def test_names_that_are_not_utf8_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")
+    good, broken = tmp_path / "caf\udce9.mp4", tmp_path / "bad\udcff.mp4"
+    shutil.copy(EXAMPLES / "cat.mp4", good)
+    broken.write_text("no video", encoding="utf-8")
+    shown = ctsan("describe", tmp_path, exit_code=1)
+    assert f"{tmp_path}/caf\\udce9.mp4: a " in shown.stdout
+    assert f"{tmp_path}/bad\\udcff.mp4: this is text, not a video" in shown.stderr
+    lines = [
+        json.loads(line) for line in ctsan("describe", tmp_path, "--json", exit_code=1).stdout.splitlines()
+    ]
+    assert {Path(line["clip"]): "caption" in line for line in lines} == {good: True, broken: False}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "latin-1:backslashreplace", "ascii:strict"])
+def test_json_can_be_read_back_in_any_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    name = "caf\u00e9 \u72ac \U0001f415 \udcff.mp4"
+    script = f"from ctsan.cli.output import print_json\nprint_json({{'clip': {name!a}}})"
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
+    assert json.loads(printed.decode(encoding.partition(":")[0])) == {"clip": name}
 
 
 def test_a_folder_of_anything_gives_features_of_what_can_be_read(tmp_path: Path) -> None:

@@ -106,6 +106,30 @@ def test_scenes_that_cannot_be_written_say_so_at_once(runs: Runs, video: Path, t
         list(Predictor.load(runs["describe"]).describe_scenes(text))
 
 
+def test_a_video_that_cannot_be_read_is_one_json_object(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "text.mp4"
+    text.write_text("no video", encoding="utf-8")
+    for more in ((), ("-o", tmp_path / "a.vtt")):
+        with pytest.raises(SystemExit, match="1"):
+            ctsan_here("describe", text, "--scenes", "--json", *more)
+        told = json.loads(capsys.readouterr().out)
+        assert list(told) == ["clip", "error"]
+        assert told["clip"] == str(text)
+        assert "this is text, not a video" in told["error"]
+    assert list(tmp_path.iterdir()) == [text]
+
+
+def test_a_name_that_is_not_utf8_has_a_track(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = encode(tmp_path / "odd.mp4", shots(1)).rename(tmp_path / "caf\udce9.mp4")
+    for ending in ("vtt", "srt", "json"):
+        ctsan_here("describe", odd, "--scenes", "-o", tmp_path / f"a.{ending}", "--json")
+        assert json.loads(capsys.readouterr().out)["clip"] == str(odd)
+    assert "caf\\udce9.mp4" in (tmp_path / "a.vtt").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))["clip"] == str(odd)
+
+
 def test_a_picture_is_one_scene(runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = encode(tmp_path / "a.mp4", shots(1, seconds=1 / 12))
     ctsan_here("describe", picture, "--scenes", "-o", tmp_path / "a.srt", "--model", runs["describe"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,29 @@ def test_long_shots_are_split_and_follow_each_other(tmp_path: Path) -> None:
     shots = list(shots_of(path))
     assert [shot.end - shot.start for shot in shots] == [MAX_SECONDS, MAX_SECONDS, pytest.approx(10)]
     assert all(one.end == other.start for one, other in itertools.pairwise(shots))
+
+
+@pytest.mark.parametrize("after", [1, 4, 48])
+def test_a_jump_of_the_clock_ends_a_shot_at_once(tmp_path: Path, after: int) -> None:
+    jump = 1e9
+    times = [*(number / 24 for number in range(48)), *(jump + number / 24 for number in range(after))]
+    pictures = itertools.islice(scene(0, 10, pan=0), len(times))
+    path = encode(tmp_path / "film.mkv", pictures, codec="ffv1", seconds=times)
+    began = time.perf_counter()
+    (first, before), (second, behind) = frames_of_shots(path, size=16)
+    assert time.perf_counter() - began < 10  # it took minutes
+    assert (first.start, second.start) == (0, pytest.approx(jump, abs=1e-2))
+    assert first.end == MAX_SECONDS  # the picture before stays, but no longer than a shot may be
+    assert second.end - second.start <= MAX_SECONDS
+    assert (before.times < 2).all()
+    assert behind.times[0] == second.start
+    assert len(before.times) == 6  # one each 10/24 s, and what was on the screen then
+
+
+def test_pictures_that_stay_long_are_a_shot_each(tmp_path: Path) -> None:
+    slides = (next(scene(number, 1)) for number in range(3))
+    path = encode(tmp_path / "slides.mkv", slides, codec="ffv1", seconds=(0, 40, 80))
+    assert [(shot.start, shot.end) for shot in shots_of(path)] == [(0, 30), (40, 70), (80, 110)]
 
 
 def test_a_short_shot_is_sampled_as_a_clip(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ Every command's module is imported only when that command runs, so that `ctsan -
 from __future__ import annotations
 
 import importlib
+import io
 import logging
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -37,6 +39,9 @@ COMMANDS = {
     "backbone": "List the networks that make features, and convert their weights.",
 }
 
+# Stopped at any moment, the same command goes on from what it has done.
+_GO_ON = frozenset({"train", "features", "index", "tables"})
+
 
 class LazyGroup(click.Group):
     """A group that knows its commands' names and one-line helps without importing them."""
@@ -59,6 +64,14 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"No such command '{args[0]}'. {hint}'ctsan --help' lists them.", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo(err=True)  # the terminal has written ^C
+            kept = " What is done is kept: the same command goes on from there."
+            raise click.Abort(f"Stopped.{kept if ctx.invoked_subcommand in _GO_ON else ''}") from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -77,6 +90,9 @@ def group() -> None:
 
 def main() -> None:
     """Run the command; what a person can mend ends in a message, not in a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file name of another encoding stops nothing
     logging.basicConfig(format="%(message)s")  # on stderr
     logging.getLogger("ctsan").setLevel(logging.INFO)
     try:
@@ -85,8 +101,8 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except click.Abort:  # Ctrl-C
-        click.echo("Stopped. What is done is kept: the same command goes on from there.", err=True)
+    except click.Abort as stop:  # Ctrl-C
+        click.echo(str(stop) or "Stopped.", err=True)
         sys.exit(130)
     except CtsanError as error:
         click.echo(str(error), err=True)

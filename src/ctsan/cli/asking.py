@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,6 +81,17 @@ def print_replies(replies: Iterable[Reply | VideoError], as_json: bool) -> None:
                 click.echo(line)
     if failed:
         raise SystemExit(1)
+
+
+@contextmanager
+def errors_in_json(as_json: bool) -> Iterator[None]:
+    """For programs, a clip that cannot be read has its error on stdout; for people it is raised."""
+    try:
+        yield
+    except VideoError as error:
+        if not as_json:
+            raise
+        print_replies([error], as_json)  # and exit code 1
 
 
 def clip_files(paths: Sequence[Path]) -> list[Path]:

@@ -43,12 +43,14 @@ def command(
 ) -> None:
     """Choose the one of two or more SENTENCEs that suits CLIP best, a video file or a picture.
 
-    Needs a run of 'ctsan train choose'.
+    The model that ctsan carries answers. To ask one of your own, name a run of 'ctsan train choose' by
+    --model.
 
     \b
     Examples:
-      ctsan choose holiday.mp4 "a man drives a car" "a dog runs on grass" --model runs/choose
-      ctsan choose holiday.mp4 "a man" "a dog" "a cat" --model runs/one --model runs/two --json
+      ctsan choose holiday.mp4 "a man drives a car" "a dog runs on grass"
+      ctsan choose holiday.mp4 "a man" "a dog" "a cat" --json
+      ctsan choose holiday.mp4 "a man" "a dog" --model runs/one --model runs/two
     """
 
     def answer(predictor: Predictor, clip: Path) -> Reply:

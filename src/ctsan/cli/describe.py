@@ -16,6 +16,7 @@ from ctsan.cli.asking import (
     WEIGHTS,
     Reply,
     clip_files,
+    errors_in_json,
     listed_concepts,
     print_replies,
     words_with_confidences,
@@ -79,7 +80,8 @@ def command(
         if scenes:
             from ctsan.cli.scenes import describe_scenes
 
-            describe_scenes(predictor, files[0], out, beam=beam, as_json=as_json)
+            with errors_in_json(as_json):
+                describe_scenes(predictor, files[0], out, beam=beam, as_json=as_json)
         else:
             found = predictor.describe_all(files, beam=beam, n_best=n_best)
             print_replies(_replies(found, n_best), as_json)

@@ -48,12 +48,15 @@ def command(
     """Fill in the blank of SENTENCE about CLIP, a video file or a picture.
 
     The blank is a line of two underscores or more, or <blank>. Of several blanks each is asked for with the
-    others still blank. Needs a run of 'ctsan train fill'.
+    others still blank.
+
+    The model that ctsan carries answers. To ask one of your own, name a run of 'ctsan train fill' by --model.
 
     \b
     Examples:
-      ctsan fill holiday.mp4 "a man is _____ a car" --model runs/fill
-      ctsan fill holiday.mp4 "a ___ runs on the ___" --model runs/fill1 --model runs/fill2 --json
+      ctsan fill holiday.mp4 "a man is _____ a car"
+      ctsan fill holiday.mp4 "a ___ runs on the ___" --n-best 3 --json
+      ctsan fill holiday.mp4 "a man is _____ a car" --model runs/fill1 --model runs/fill2
     """
 
     def answer(predictor: Predictor, clip: Path) -> Reply:

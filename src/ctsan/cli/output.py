@@ -25,7 +25,13 @@ def print_table(rows: Sequence[Sequence[object]], headers: Sequence[str] = ()) -
 
 
 def print_json(value: object) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False))
+    """One line, with every character as it is where stdout can take them all, and else with escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # a file name of another encoding, or a stdout of few characters
+        text = json.dumps(value)
+    click.echo(text)
 
 
 def count(number: int, noun: str) -> str:

@@ -56,15 +56,18 @@ def command(
 ) -> None:
     """Rank CLIPS, video files, pictures or folders of them, by how well they suit QUERY.
 
-    Clips that cannot be read are listed apart, and the exit code is then 1. Needs a run of 'ctsan train
-    rank'; runs of 'choose' may stand beside it. With --clip and --sentences it ranks the sentences of a file
-    for one clip.
+    Clips that cannot be read are listed apart, and the exit code is then 1. With --clip and --sentences it
+    ranks the sentences of a file for one clip.
+
+    The model that ctsan carries answers. To ask one of your own, name a run of 'ctsan train rank' by --model;
+    runs of 'choose' may stand beside it.
 
     \b
     Examples:
-      ctsan rank "a dog runs on grass" holidays/ --model runs/rank
-      ctsan rank "a dog" holidays/ -n 3 --model runs/rank --model runs/choose --json
-      ctsan rank --clip holiday.mp4 --sentences sentences.txt --model runs/rank
+      ctsan rank "a dog runs on grass" holidays/
+      ctsan rank "a dog" holidays/ -n 3 --json
+      ctsan rank --clip holiday.mp4 --sentences sentences.txt
+      ctsan rank "a dog" holidays/ --model runs/rank --model runs/choose
     """
     if clip is not None or sentences is not None:
         if clip is None or sentences is None or query is not None:
@@ -75,7 +78,7 @@ def command(
         return
     if query is None or not clips:
         raise click.UsageError(
-            'Give a sentence and the clips to rank for it: ctsan rank "a dog runs" holidays/ --model RUN'
+            'Give a sentence and the clips to rank for it: ctsan rank "a dog runs" holidays/'
         )
     _rank_clips(query, clip_files(clips), models, weights, n_best, attention, as_json)
 

@@ -63,7 +63,10 @@ def describe_scenes(
             else:
                 click.echo(f"{clock(scene.start)}  {scene.caption.text}")
         return
-    with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+    with (
+        replacing(out) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
+    ):
         file.writelines(_TRACKS[out.suffix.lower()](video, scenes()))
     if as_json:
         print_json({"clip": str(video), "out": str(out), "scenes": described})

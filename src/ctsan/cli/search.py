@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.asking import PATH, WEIGHTS, listed_concepts, warn_of_unknown, words_with_confidences
+from ctsan.cli.asking import (
+    PATH,
+    WEIGHTS,
+    errors_in_json,
+    listed_concepts,
+    warn_of_unknown,
+    words_with_confidences,
+)
 from ctsan.cli.index import LIBRARY, STORE
 from ctsan.cli.output import print_json, warn
 
@@ -69,7 +76,8 @@ def command(
         found = searcher.search(query, n_best=n_best, concepts=concepts, without=without)
     else:
         assert like is not None
-        found = searcher.like(like, n_best=n_best, concepts=concepts, without=without)
+        with errors_in_json(as_json):
+            found = searcher.like(like, n_best=n_best, concepts=concepts, without=without)
     warn_of_unknown(found.unknown)
     pictures = _write_thumbnails(found, thumbnails) if thumbnails else {}
     if as_json:

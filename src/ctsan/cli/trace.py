@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ctsan.cli.asking import MODEL, WEIGHTS, listed_concepts, words_with_confidences
+from ctsan.cli.asking import MODEL, WEIGHTS, errors_in_json, listed_concepts, words_with_confidences
 from ctsan.cli.output import print_json, progress_bar
 
 
@@ -33,6 +33,19 @@ def command(
     Beside it stand the concept words with their confidences, below it the caption with each word's attention
     on them. By default the traces are those that raise the surest concept words most.
     """
+    with errors_in_json(as_json):
+        _draw(clip, out, model, weights, traces, concept, as_json)
+
+
+def _draw(
+    clip: Path,
+    out: Path,
+    model: Path,
+    weights: Path | None,
+    traces: str,
+    concept: str | None,
+    as_json: bool,
+) -> None:
     from ctsan.figures.traces import check_ending, choose_traces, draw_traces
     from ctsan.video.frames import probe
 

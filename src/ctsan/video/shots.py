@@ -2,11 +2,12 @@
 
 A cut is where the colours of the picture change at once: more than they do in any case around it, so that
 fast motion and flicker cut nothing. Every picture is decoded once, and little is held of the past: memory
-does not grow with the length of the video.
+does not grow with the length of the video. Where its clock jumps, a shot ends.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -84,7 +85,9 @@ def _pieces(path: Path, *, size: int | None, spacing: float = SPACING) -> Iterat
     for piece in _raw_pieces(_seen(path), size=size, spacing=spacing):
         if held is None:
             held = piece
-        elif _is_short(held) or (_is_short(piece) and _length(held) < MAX_SECONDS):
+        elif held.shot.end == piece.shot.start and (
+            _is_short(held) or (_is_short(piece) and _length(held) < MAX_SECONDS)
+        ):
             held = _Piece(Shot(held.shot.start, piece.shot.end), held.taken + piece.taken)
         else:
             yield held
@@ -94,7 +97,10 @@ def _pieces(path: Path, *, size: int | None, spacing: float = SPACING) -> Iterat
 
 
 def _raw_pieces(seen: Iterable[_Seen], *, size: int | None, spacing: float) -> Iterator[_Piece]:
-    """From each cut to the next, or as long as a shot may be."""
+    """From each cut to the next, or as long as a shot may be.
+
+    A picture that stays longer ends its shot at that length: the clock of the video may have jumped by years.
+    """
     start, due, last = 0.0, 0.0, 0.0
     taken: list[tuple[NDArray[np.uint8] | None, float]] = []
     shown: tuple[Picture, float] | None = None  # the picture before
@@ -104,14 +110,15 @@ def _raw_pieces(seen: Iterable[_Seen], *, size: int | None, spacing: float) -> I
             taken.append((shown[0]((size, size)) if size else None, shown[1]))
 
     for picture, time, is_cut in _cuts(seen):
-        while due < time - _ROUNDING and shown:  # what was on the screen when a sample was due
+        if shown and due < time - _ROUNDING:  # what was on the screen when samples were due
             take()
-            due += spacing
+            due += spacing * math.ceil((time - _ROUNDING - due) / spacing)
+        stays = time - shown[1] if shown else 0.0
         if shown and (is_cut or time - start > MAX_SECONDS - _ROUNDING):
-            yield _Piece(Shot(start, time), taken)
+            yield _Piece(Shot(start, start + MAX_SECONDS if stays > MAX_SECONDS else time), taken)
             start = due = time
             taken = []
-        last = time - shown[1] if shown else 0.0
+        last = min(stays, MAX_SECONDS)
         shown = picture, time
     if shown is not None:
         end = shown[1] + last  # the last picture is shown as long as the one before
