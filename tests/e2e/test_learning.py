@@ -102,12 +102,13 @@ def test_traces_look_at_what_their_words_name(
 def asked(
     corpus: tuple[object, ...], described: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """A folder of runs of the other tasks, which see clips as the description does."""
+    """Folders of runs of the other tasks, which see clips as the descriptions do."""
     folder = tmp_path_factory.mktemp("asked")
     quick = ("--set=training.steps=150", "--set=training.evaluations=1", "--set=training.keep_clips=true")
-    start = ("--from", described["ct-san"], "--set=training.batch_size=16")
-    for task in ("fill", "choose", "rank"):
-        ctsan_here("train", task, *corpus, *SMALL, *quick, *start, "--out", folder / task)
+    for name, tasks in (("ct-san", ("fill", "choose", "rank")), ("base-san", ("fill", "rank"))):
+        start = ("--from", described[name], "--set=training.batch_size=16")
+        for task in tasks:
+            ctsan_here("train", task, *corpus, *SMALL, *quick, *start, "--out", folder / name / task)
     return folder
 
 
@@ -127,7 +128,22 @@ def test_questions_are_answered_far_above_chance(
     asked: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert measured(asked / task, corpus, capsys)[metric] > enough
+    assert measured(asked / "ct-san" / task, corpus, capsys)[metric] > enough
+
+
+@pytest.mark.parametrize(("task", "metric"), [("fill", "accuracy"), ("rank", "MRR")])
+def test_concept_words_help_to_fill_blanks_and_to_rank(
+    task: str, metric: str, corpus: tuple[object, ...], asked: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On validation and test clips. They do not help to choose between sentences: docs/tables.md."""
+    with_words, without = (
+        mean(
+            [measured(asked / name / task, corpus, capsys, "--split", split) for split in ("val", "test")],
+            metric,
+        )
+        for name in ("ct-san", "base-san")
+    )
+    assert with_words > without
 
 
 @pytest.mark.parametrize(("task", "metric"), [("fill", "accuracy"), ("choose", "accuracy"), ("rank", "R@1")])
