@@ -21,6 +21,7 @@ from ctsan.errors import StoreError, UsageError
 from ctsan.search.indexing import Report, index_folders
 from ctsan.search.library import Library
 from ctsan.search.search import Searcher
+from ctsan.video.shots import Shot
 from ctsan.watching import Watcher
 from e2e.small_run import SMALL
 
@@ -96,27 +97,38 @@ def test_a_second_time_nothing_is_looked_at(
 
 
 _KILLED = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
 from ctsan.search import library
 from ctsan.search.indexing import index_folders
 
-folder, place, moment, count, *models = sys.argv[1:]
-left = [int(count)]
+folder, place, moments, *models = sys.argv[1:]
 
-def die(*_: object) -> None:
-    left[0] -= 1
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+def index(moment: str, count: int) -> None:
+    left = [count]
 
-if moment == "numbers":  # some arrays of a file are written, others are not
-    write = library.write_rows
-    library.write_rows = lambda *given: (die(), write(*given))
-if moment == "records":  # they all are, but the records that speak of them are not committed
-    link = library.Library._link
-    library.Library._link = lambda *given: (link(*given), die())
-on_file = die if moment == "file" else None
-index_folders([Path(folder)], Path(place), models=list(map(Path, models)), on_file=on_file)
+    def die(*_: object) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if moment == "creating":  # the folder is there, and nothing in it
+        library._create = die
+    if moment == "numbers":  # some arrays of a file are written, others are not
+        write = library.write_rows
+        library.write_rows = lambda *given: (die(), write(*given))
+    if moment == "records":  # they all are, but the records that speak of them are not committed
+        link = library.Library._link
+        library.Library._link = lambda *given: (link(*given), die())
+    on_file = die if moment == "file" else None
+    index_folders([Path(folder)], Path(place), models=list(map(Path, models)), on_file=on_file)
+
+for moment, count in json.loads(moments):
+    child = os.fork()  # what takes seconds to import is there already
+    if child == 0:
+        index(moment, count)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
@@ -124,11 +136,165 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_store(
     library: tuple[Path, Report], folder: Path, models: list[Path], tmp_path: Path
 ) -> None:
     place = tmp_path / "main"
-    for moment, count in (("numbers", 5), ("records", 2), ("file", 6), ("numbers", 30)):
-        command = [sys.executable, "-c", _KILLED, folder, place, moment, str(count), *models]
-        assert subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
+    moments = [
+        ("creating", 1),
+        ("numbers", 1),
+        ("numbers", 5),
+        ("records", 1),
+        ("records", 2),
+        ("file", 3),
+        ("numbers", 17),
+        ("records", 2),
+        ("file", 8),
+        ("numbers", 15),
+    ]
+    command = [sys.executable, "-c", _KILLED, folder, place, json.dumps(moments), *models]
+    killed = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert killed.stdout.split() == [str(-signal.SIGKILL)] * len(moments)
     index_folders([folder], place, models=models)
     assert content(place) == content(library[0])
+
+
+def test_a_folder_that_an_early_kill_left_empty_is_no_dead_end(tmp_path: Path) -> None:
+    (tmp_path / "store" / "main").mkdir(parents=True)
+    (tmp_path / "mine").mkdir()
+    Image.new("RGB", (64, 48), (200, 30, 30)).save(tmp_path / "mine" / "red.png")
+    ctsan_here("index", tmp_path / "mine", "--store", tmp_path / "store")
+    assert len(Library(tmp_path / "store" / "main").files()) == 1
+
+
+def test_an_open_library_is_asked_as_it_is_now(folder: Path, models: list[Path], tmp_path: Path) -> None:
+    mine, place, query = tmp_path / "mine", tmp_path / "main", "a red circle moves"
+    shutil.copytree(folder / "clips", mine)
+    index_folders([mine], place, models=models)
+    searcher = Searcher(place)
+    assert len(searcher.search(query).hits) == 6
+    for number, clip in enumerate(sorted(mine.iterdir())[:3]):  # the second makes it write arrays anew
+        [before] = searcher.like(clip, n_best=1).hits
+        clip.unlink()
+        index_folders([mine], place, models=[])
+        found = searcher.search(query)
+        assert {hit.file for hit in found.hits} == set(mine.iterdir())
+        assert found == Searcher(place).search(query)
+        with pytest.raises(UsageError, match="does not have this moment any more"):
+            searcher.like_moment(before)
+        assert Library(place).generation == (0, 1, 1)[number]
+    shutil.copy(folder / "red.png", mine)
+    index_folders([mine], place, models=[])
+    assert searcher.like(mine / "red.png").hits[0].file == mine / "red.png"
+
+
+def test_shots_that_no_file_holds_any_more_are_not_found(
+    library: tuple[Path, Report], tmp_path: Path
+) -> None:
+    """While a library is being indexed, a changed file has given up its shots, and they are still there."""
+    place = tmp_path / "main"
+    shutil.copytree(library[0], place)
+    searcher = Searcher(place)
+    before = searcher.search("a red circle", n_best=100).hits
+    [gone] = [hit for hit in before if hit.file.name == "red.png"]
+    with sqlite3.connect(place / "library.sqlite") as records:
+        records.execute("delete from files where path = ?", (str(gone.file).encode(),))
+    after = searcher.search("a red circle", n_best=100).hits
+    assert after == tuple(hit for hit in before if hit != gone)
+
+
+def test_everything_in_an_open_library_may_go(folder: Path, models: list[Path], tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    shutil.copy(folder / "red.png", mine)
+    index_folders([mine], tmp_path / "main", models=models)
+    searcher = Searcher(tmp_path / "main")
+    shutil.rmtree(mine)
+    report = index_folders([mine], tmp_path / "main", models=[])
+    assert (report.files, report.dropped, report.errors) == (
+        0,
+        1,
+        {},
+    )  # it was there, so it is no typing error
+    assert searcher.search("a red circle").hits == ()
+    assert searcher.like(folder / "red.png").hits == ()
+
+
+def test_the_index_in_use_answers_until_the_next_is_there(
+    folder: Path, models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctsan.search.nearest.EXACT_UP_TO", 2)
+    mine, place = tmp_path / "mine", tmp_path / "main"
+    shutil.copytree(folder / "clips", mine)
+    index_folders([mine], place, models=models)
+    assert Library(place).index_file.exists()
+    searcher = Searcher(place)
+    nearest = searcher.nearest
+    first, second, *others = sorted(mine.iterdir())
+    store = Library(place)
+    store.drop([first])  # as half-way through indexing
+    assert not store.index_file.exists()
+    assert {hit.file for hit in searcher.search("a red circle").hits} == {second, *others}
+    assert searcher.nearest is nearest
+    first.unlink()
+    second.unlink()
+    index_folders([mine], place, models=[])
+    assert Library(place).generation == 1
+    assert Library(place).index_file.exists()  # of the arrays that were written anew
+    assert {hit.file for hit in searcher.search("a red circle").hits} == set(others)
+    assert searcher.nearest is not nearest
+
+
+def test_a_moment_is_most_like_itself(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenes = [hit for hit in searcher.search("a red circle", n_best=100).hits if hit.file.name == "film.mp4"]
+    assert len(scenes) == 2
+    monkeypatch.setattr(Watcher, "watch", None)  # nothing is decoded
+    for scene in scenes:
+        best, *_ = searcher.like_moment(scene, n_best=3).hits
+        assert (best.file, best.start) == (scene.file, scene.start)
+        assert best.score == pytest.approx(1, abs=0.01)
+
+
+def test_damaged_records_are_explained(library: tuple[Path, Report], folder: Path, tmp_path: Path) -> None:
+    """Each page of the file in turn, behind the first, which holds the version."""
+    whole, said = (library[0] / "library.sqlite").read_bytes(), []
+    place = tmp_path / "main"
+    place.mkdir()
+    for start in range(4096, len(whole), 4096):
+        (place / "library.sqlite").write_bytes(whole[:start] + b"\xff" * 4096 + whole[start + 4096 :])
+        store = Library(place)
+        for read in (
+            lambda store: (store.runs, store.words, store.revision),
+            Library.files,
+            Library.errors,
+            Library.copies,
+            Library.rows,
+            lambda store: store.places(range(9)),
+            lambda store: store.row_of(folder / "red.png", Shot(0, 0)),
+            lambda store: store.has_content("none"),
+            lambda store: store.drop([folder / "red.png"]),
+        ):
+            try:
+                read(store)
+            except StoreError as error:
+                said.append(str(error))
+        store.close()
+        for left in place.glob("library.sqlite-*"):
+            left.unlink()
+    assert len(said) > 9
+    assert all(error.startswith(f"{place}/library.sqlite: it is damaged (") for error in said)
+    assert all(error.endswith(f"Delete {place} and index again.") for error in said)
+
+
+def test_a_folder_that_is_not_there_is_said(
+    library: tuple[Path, Report], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, typo = tmp_path / "main", tmp_path / "typo-folder"
+    shutil.copytree(library[0], place)
+    with pytest.raises(SystemExit) as stopped:
+        ctsan_here("index", folder / "clips", typo, "--store", tmp_path)
+    assert stopped.value.code == 1
+    said = capsys.readouterr()
+    assert f"{typo}: there is no such folder" in said.err
+    assert "6 known" in said.out  # the rest is indexed
+    with pytest.raises(UsageError, match="typo-folder: there is no such folder"):
+        index_folders([typo], place, models=[])
 
 
 def test_a_renamed_folder_is_known_without_decoding(

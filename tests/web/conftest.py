@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from httpx import Client
 
@@ -60,6 +62,22 @@ def library(corpus: Path, models: list[Path], long_clip: Path) -> Path:
     named = [option for folder in models for option in ("--model", folder)]
     ctsan_here("index", corpus / "clips", long_clip.parent, "--library", "shapes", "--store", store, *named)
     return store / "shapes"
+
+
+@pytest.fixture(scope="session")
+def big_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five seconds of noise, in some megabytes."""
+    random = np.random.default_rng(0)
+    noise = (random.integers(0, 256, (240, 320, 3), dtype=np.uint8) for _ in range(60))
+    clip = encode(tmp_path_factory.mktemp("big") / "noise.mp4", noise, rate=12, options={"crf": "18"})
+    assert clip.stat().st_size > 3 * 2**20
+    return clip
+
+
+@pytest.fixture
+def own_library(library: Path, tmp_path: Path) -> Path:
+    """A copy of the library, to be changed."""
+    return shutil.copytree(library, tmp_path / "own")
 
 
 @pytest.fixture(scope="session")

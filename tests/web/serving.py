@@ -54,6 +54,22 @@ def running(models: list[Path], *options: object) -> Iterator[tuple[str, subproc
         process.communicate(timeout=60)
 
 
+def found_in(client: Client, name: str) -> dict[str, Any]:
+    """A moment of a file of the library."""
+    hits = client.get("/api/search", params={"query": "a square", "n": 100}).json()["hits"]
+    found: dict[str, Any] = next(hit for hit in hits if hit["name"] == name)
+    return found
+
+
+def ask_and_not_read(client: Client, path: str) -> socket.socket:
+    """A connection with a request whose answer has begun to come."""
+    address = (client.base_url.host, client.base_url.port or 80)
+    connection = socket.create_connection(address)
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode())
+    assert connection.recv(9, socket.MSG_PEEK) == b"HTTP/1.1 "
+    return connection
+
+
 def upload(client: Client, file: Path) -> str:
     answer = client.post("/api/clips", content=file.read_bytes())
     assert answer.status_code == 201, answer.text

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import numpy as np
 import pytest
 from httpx import Client
+from torch import Tensor
 
 from clip_making import counting, encode
+from ctsan import trained_run
 from ctsan.predictor import Predictor
-from web.serving import until, upload
+from ctsan.search.indexing import index_folders
+from ctsan.training.checkpoint import read_weights
+from web.conftest import Serve
+from web.serving import found_in, until, upload
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +148,65 @@ def test_the_library_is_searched(client: Client, corpus: Path, long_clip: Path) 
     opened = client.post(f"/api/library/{hit['id']}/open").json()["id"]
     assert client.get(f"/api/clips/{opened}/description").status_code == 200
     assert files[hit["name"]].exists()
+
+
+def test_a_moment_is_most_like_itself(client: Client, long_clip: Path) -> None:
+    everything = client.get("/api/search", params={"query": "a square", "n": 100}).json()["hits"]
+    moments = [hit for hit in everything if hit["name"] == long_clip.name]
+    assert len(moments) == 4
+    for moment in moments:
+        best = client.get("/api/search", params={"like": moment["id"], "n": 3}).json()["hits"][0]
+        assert best["id"] == moment["id"]
+        assert best["score"] == pytest.approx(1, abs=1e-2)
+    unknown = client.get("/api/search", params={"like": "none"})
+    assert unknown.status_code == 404
+    assert "clip or moment" in unknown.json()["error"]["message"]
+
+
+def test_a_library_that_is_indexed_again_is_seen(serve: Serve, own_library: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    encode(new / "new.mp4", counting(48))
+    with serve(library=own_library) as client:
+
+        def names() -> set[str]:
+            hits = client.get("/api/search", params={"query": "a square", "n": 100}).json()["hits"]
+            return {hit["name"] for hit in hits}
+
+        before = names()
+        index_folders([new], own_library, models=[])
+        assert names() == before | {"new.mp4"}
+        moment = found_in(client, "new.mp4")["id"]
+        (new / "new.mp4").unlink()
+        index_folders([new], own_library, models=[])
+        assert names() == before
+        assert client.get("/api/search", params={"like": moment}).status_code == 422
+        assert client.get(f"/api/library/{moment}/video").status_code == 404
+
+
+def test_a_damaged_library_is_no_secret_path(serve: Serve, own_library: Path) -> None:
+    with serve(library=own_library) as client:
+        with sqlite3.connect(own_library / "library.sqlite") as records:
+            records.execute("delete from about where name = 'generation'")
+        answer = client.get("/api/search", params={"query": "a square"})
+        assert answer.status_code == 500
+        assert str(own_library) not in answer.text
+        assert "library cannot be read" in answer.json()["error"]["message"]
+
+
+def test_models_of_server_and_library_are_loaded_once(
+    serve: Serve, models: list[Path], library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def reading(file: Path) -> dict[str, Tensor]:
+        read.append(file.parent)
+        return read_weights(file)
+
+    monkeypatch.setattr(trained_run, "read_weights", reading)
+    with serve(library=library) as client:
+        assert client.get("/api/search", params={"query": "a square"}).status_code == 200
+    assert sorted(read) == sorted(models)  # three are asked about clips, and two of them and `embed` search
 
 
 def test_a_clip_is_most_like_itself(client: Client, clip_id: str, clip: Path) -> None:

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from clip_making import counting, encode
+from ctsan.search.indexing import index_folders
+from web.conftest import Serve
+from web.serving import found_in
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.sync_api")
@@ -173,11 +176,42 @@ def test_the_library_is_searched_and_a_hit_opens(page: playwright.Page) -> None:
             page.locator("#filters .chip").first.click()
         assert answer.value.url.endswith(f"query=a+blue+square+moves{asked}")
         becomes(page, f"document.querySelector('#filters .chip').textContent === '{shown}'")
-    page.locator("#results").get_by_text("More like this").first.click()
+    with page.expect_response("**/api/search?like=*") as answer:
+        page.locator("#results").get_by_text("More like this").first.click()
+    assert answer.value.ok
     becomes(page, "document.getElementById('found-title').textContent.startsWith('Found for clips')")
     page.locator("#results .open").first.click()
     page.wait_for_selector("#description:not([hidden])")
     becomes(page, "document.getElementById('video').currentTime > 0.2")
+
+
+def test_a_video_of_several_pieces_plays(
+    browser: playwright.Browser, serve: Serve, own_library: Path, big_clip: Path
+) -> None:
+    index_folders([big_clip.parent], own_library, models=[])
+    with serve(library=own_library) as client, browser.new_context() as context:
+        context.set_default_timeout(_PATIENCE)
+        page = context.new_page()
+        statuses: list[int] = []
+        page.on("response", lambda got: statuses.append(got.status) if "/video" in got.url else None)
+        page.goto(str(client.base_url))
+        page.wait_for_selector("html[data-ready]")
+        page.evaluate(
+            """(source) => {
+              const video = Object.assign(document.createElement("video"), { muted: true, src: source });
+              document.body.append(Object.assign(video, { id: "pieces" }));
+              return video.play();
+            }""",
+            f"/api/library/{found_in(client, big_clip.name)['id']}/video",
+        )
+        becomes(page, "document.getElementById('pieces').ended")
+        assert page.evaluate("document.getElementById('pieces').currentTime") == pytest.approx(5, abs=0.2)
+        assert len(statuses) >= 4
+        assert set(statuses) == {206}
+        page.evaluate("document.getElementById('pieces').currentTime = 2.5")  # back into another piece
+        becomes(page, "!document.getElementById('pieces').seeking")
+        page.evaluate("document.getElementById('pieces').play()")
+        becomes(page, "document.getElementById('pieces').currentTime > 3")
 
 
 def test_what_is_like_a_clip_is_found_and_opens_at_its_moment(page: playwright.Page, long_clip: Path) -> None:

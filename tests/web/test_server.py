@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from commands import ctsan
 from web.serving import running, upload, workers_of
@@ -54,6 +55,25 @@ def test_another_address_needs_a_token(models: list[Path]) -> None:
         local = f"http://127.0.0.1:{port}/api/status"
         assert httpx.get(local, timeout=60).status_code == 401
         assert httpx.get(local, headers={"Authorization": f"Bearer {token}"}, timeout=60).status_code == 200
+
+
+def test_any_token_can_stand_in_the_address(models: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    token = "a&b#c;d e%41+"
+    monkeypatch.setenv("CTSAN_TOKEN", token)
+    with running(models[:1], "--host", "0.0.0.0") as (address, _):
+        url = httpx.URL(address)
+        assert url.params["token"] == token
+        with httpx.Client(base_url=f"http://127.0.0.1:{url.port}", timeout=60) as client:
+            assert client.get(f"/?{url.query.decode()}").status_code == 303
+            assert client.get("/api/status").status_code == 200  # the cookie is enough
+
+
+def test_all_names_of_this_machine_need_no_token(models: list[Path]) -> None:
+    with running(models[:1], "--host", "127.0.0.2") as (address, _):
+        assert address.startswith("http://127.0.0.2:")
+        assert httpx.get(f"{address}/api/status", timeout=60).status_code == 200
+        strange = httpx.get(f"{address}/api/status", headers={"Host": "127.0.0.3"}, timeout=60)
+        assert strange.status_code == 403
 
 
 def test_a_port_that_is_taken_is_told(models: list[Path]) -> None:

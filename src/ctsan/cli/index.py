@@ -68,7 +68,7 @@ def command(
 
     Videos of more than half a minute are cut into shots. Run again, it looks only at what is new or changed,
     follows files that were renamed, and forgets those that are gone. Stopped at any moment, the same command
-    goes on. Files that cannot be read are listed, and the exit code is then 1.
+    goes on. Files that cannot be read and folders that are not there are listed, and the exit code is then 1.
 
     \b
     Examples:
@@ -79,9 +79,10 @@ def command(
     from ctsan.folders import library_folder
     from ctsan.pack_folder import DEFAULT
     from ctsan.search.indexing import index_folders
+    from ctsan.search.library import is_library
 
     library = library_folder(name, store)
-    if not models and not library.exists():
+    if not models and not is_library(library):
         models = (Path(DEFAULT),)
     with progress_bar(0, what="looking", unit="file") as bar:
 
@@ -124,7 +125,7 @@ def _print(report: Report, library: Path, name: str, store: Path | None) -> None
         f"looked at now, {report.known:,} known, {report.dropped:,} gone ({report.seconds:.1f} s)"
     )
     if report.errors:
-        warn(f"{count(len(report.errors), 'file')} cannot be searched:")
+        warn(f"{count(len(report.errors), 'path')} cannot be searched:")
         for error in report.errors.values():
             warn(f"  {error}")
     if report.files:

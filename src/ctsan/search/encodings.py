@@ -74,6 +74,13 @@ def numbers_of(
     return numbers
 
 
+def kinds_of_numbers(runs: Sequence[TrainedRun]) -> list[str]:
+    """The names of what a search needs of `numbers_of`."""
+    scoring = [place for place, run in enumerate(runs) if run.task in ("rank", "choose")]
+    parts = ("hidden", "cell", "concepts", "confidences")
+    return ["vectors", "concepts", "confidences", *(f"{place}.{part}" for place in scoring for part in parts)]
+
+
 @torch.inference_mode()
 def stored_encoding(
     run: TrainedRun, place: int, rows: NDArray[np.int64], numbers: Callable[[str], NDArray[np.generic]]

@@ -96,9 +96,13 @@ def index_folders(
         known = store.files()
         below = [folder.resolve() for folder in folders]
         gone = [path for path in known if path not in files and any(map(path.is_relative_to, below))]
+        problems += _missing(folders, known)
         if not files and not gone:
             looked_in = ", ".join(map(str, folders))
-            raise UsageError(f"No videos or pictures in {looked_in}. Name a folder that holds some.")
+            raise UsageError(
+                "\n".join(map(str, problems))
+                or f"No videos or pictures in {looked_in}. Name a folder that holds some."
+            )
         if on_start:
             on_start(len(files))
         outcomes = []
@@ -109,6 +113,7 @@ def index_folders(
                     on_file(outcome)
         gone += _moved(store, set(files))
         store.drop(gone)
+        store.tidy()  # before the index, which is of this revision alone
         build_index(store)
         errors = store.errors()
         errors |= {outcome.file: outcome.error for outcome in outcomes if outcome.error}
@@ -231,6 +236,16 @@ def _clips_below(folders: Sequence[Path], problems: list[Problem]) -> list[Path]
         listed = files_below(place, problems) if place.is_dir() else [place] if place.is_file() else []
         found.update(path for path in listed if path.suffix.lower() in CLIP_SUFFIXES)
     return sorted(found)
+
+
+def _missing(folders: Sequence[Path], known: Iterable[Path]) -> list[Problem]:
+    """Folders that are not there and never were; of one that is gone, the library knows files."""
+    return [
+        Problem(folder, None, "there is no such folder", "Check its name.")
+        for folder in folders
+        for place in [folder.resolve()]
+        if not place.exists() and not any(path.is_relative_to(place) for path in known)
+    ]
 
 
 def _moved(store: Library, files: set[Path]) -> list[Path]:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -34,6 +35,7 @@ Numbers = Mapping[str, NDArray[np.generic]]  # by kind, a row for each shot
 _FILE = "library.sqlite"
 _HOLES = 0.25  # the share of rows that nothing speaks of, from which on arrays are written anew
 _ROWS_AT_ONCE = 4096
+_DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SCHEMA = """
 create table about (name text primary key, value text not null);
 create table contents (id integer primary key, digest text unique not null, error text);
@@ -77,24 +79,20 @@ class Library:
     """Open a library to read it; `changing` opens or creates one to change it."""
 
     def __init__(self, folder: Path) -> None:
-        if not (folder / _FILE).is_file():
-            others = [each.name for each in folder.parent.glob("*") if (each / _FILE).is_file()]
+        if not is_library(folder):
+            others = [each.name for each in folder.parent.glob("*") if is_library(each)]
             hint = did_you_mean(folder.name, others) or (f"There are {', '.join(others)}. " if others else "")
             raise StoreError(
                 f"{folder}: there is no such library. {hint}Make it: ctsan index FOLDER --library "
                 f"{folder.name}"
             )
         self.folder = folder
-        self._records = sqlite3.connect(folder / _FILE, timeout=60)
-        try:
-            self._check()
-        except sqlite3.DatabaseError as error:
-            raise StoreError(
-                f"{folder / _FILE}: it is damaged ({error}). Delete {folder} and index again."
-            ) from error
+        with _explaining(folder):
+            self._records = sqlite3.connect(folder / _FILE, timeout=60)
+        self._check()
 
     def _check(self) -> None:
-        version = self._records.execute("pragma user_version").fetchone()[0]
+        [(version,)] = self._read("pragma user_version")
         if version != VERSION:
             raise StoreError(
                 f"{self.folder / _FILE}: a library of version {version}, and this ctsan has version "
@@ -104,7 +102,26 @@ class Library:
     def close(self) -> None:
         self._records.close()
 
+    def hold(self) -> None:
+        """From now on, read the records as they are at the next look, whatever other processes change."""
+        with _explaining(self.folder):
+            self._records.execute("begin")
+
+    def release(self) -> None:
+        with _explaining(self.folder):
+            self._records.rollback()
+
     # What is there.
+
+    @property
+    def revision(self) -> int:
+        """Another one whenever something has changed."""
+        return int(self._about("revision"))
+
+    @property
+    def generation(self) -> int:
+        """Of the arrays. Within one a row never moves, and is never given to another shot."""
+        return int(self._about("generation"))
 
     @property
     def runs(self) -> list[RunMark]:
@@ -119,15 +136,15 @@ class Library:
     @property
     def index_file(self) -> Path:
         """Where an index of exactly what is there now would be."""
-        return self.folder / f"index-{self._about('revision')}.faiss"
+        return self.folder / f"index-{self.revision}.faiss"
 
     def files(self) -> dict[Path, FileRecord]:
-        found = self._records.execute("select path, size, mtime_ns from files order by path")
+        found = self._read("select path, size, mtime_ns from files order by path")
         return {path: FileRecord(path, size, mtime) for name, size, mtime in found for path in [_path(name)]}
 
     def errors(self) -> dict[Path, str]:
         """Files that cannot be read, and why."""
-        found = self._records.execute(
+        found = self._read(
             "select path, error from files join contents on contents.id = content "
             "where error is not null order by path"
         )
@@ -135,7 +152,7 @@ class Library:
 
     def copies(self) -> list[Path]:
         """Files whose content another file holds too."""
-        found = self._records.execute(
+        found = self._read(
             "select path from files where content in "
             "(select content from files group by content having count(*) > 1) order by path"
         )
@@ -143,21 +160,31 @@ class Library:
 
     def rows(self) -> NDArray[np.int64]:
         """The rows that count, in rising order."""
-        found = self._records.execute("select row from shots order by row").fetchall()
+        found = self._read("select row from shots order by row")
         return np.array(found, dtype=np.int64).reshape(-1)
 
     def numbers(self, kind: str) -> NDArray[np.generic]:
-        """An array, memory-mapped; only `rows` of it count."""
+        """An array, memory-mapped; only `rows` of it count. It can still be read when it was replaced."""
         return read_rows(self._numbers() / f"{kind}.npy", self._next_row())
 
     def places(self, rows: Sequence[int]) -> list[Place]:
+        """Where the shots in some rows are; rows that no file holds any more are left out."""
         found = []
         for row in rows:
-            start, end, name = self._records.execute(
+            [(start, end, name)] = self._read(
                 "select starts, ends, min(path) from shots join files using (content) where row = ?", (row,)
-            ).fetchone()
-            found.append(Place(row, _path(name), Shot(start, end)))
+            )
+            if name is not None:
+                found.append(Place(row, _path(name), Shot(start, end)))
         return found
+
+    def row_of(self, file: Path, shot: Shot) -> int | None:
+        """The row of a shot of a file, if the library still has it."""
+        found = self._read(
+            "select row from shots join files using (content) where path = ? and starts = ? and ends = ?",
+            (_name(file), shot.start, shot.end),
+        )
+        return int(found[0][0]) if found else None
 
     def has_content(self, digest: str) -> bool:
         return self._content(digest) is not None
@@ -193,7 +220,7 @@ class Library:
     def drop(self, files: Sequence[Path]) -> None:
         """Forget files, and what no other file holds, be it of these or of files that have changed."""
         unheld = "from contents where id not in (select content from files)"
-        if not files and self._records.execute(f"select 1 {unheld} limit 1").fetchone() is None:
+        if not files and not self._read(f"select 1 {unheld} limit 1"):
             return
         with self._changing():
             self._records.executemany("delete from files where path = ?", [(_name(path),) for path in files])
@@ -211,7 +238,7 @@ class Library:
                 shutil.rmtree(other) if other.is_dir() else other.unlink()
 
     def _rewrite(self, rows: NDArray[np.int64]) -> None:
-        old, generation = self._numbers(), int(self._about("generation")) + 1
+        old, generation = self._numbers(), self.generation + 1
         new = self.folder / f"numbers-{generation}"
         shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
         new.mkdir()
@@ -234,26 +261,38 @@ class Library:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        with self._records:  # commits, or takes all back
+        with _explaining(self.folder), self._records:  # commits, or takes all back
             yield
-            self._set("revision", int(self._about("revision")) + 1)
+            self._set("revision", self.revision + 1)
 
     def _content(self, digest: str) -> int | None:
-        found = self._records.execute("select id from contents where digest = ?", (digest,)).fetchone()
-        return None if found is None else int(found[0])
+        found = self._read("select id from contents where digest = ?", (digest,))
+        return int(found[0][0]) if found else None
 
     def _numbers(self) -> Path:
-        return self.folder / f"numbers-{self._about('generation')}"
+        return self.folder / f"numbers-{self.generation}"
 
     def _next_row(self) -> int:
         return int(self._about("next_row"))
 
     def _about(self, name: str) -> str:
-        value: str = self._records.execute("select value from about where name = ?", (name,)).fetchone()[0]
-        return value
+        found = self._read("select value from about where name = ?", (name,))
+        if not found:
+            raise StoreError(_damage(self.folder, f"it has no {name!r}"))
+        return str(found[0][0])
+
+    def _read(self, question: str, values: Sequence[object] = ()) -> list[Any]:
+        """Raises: StoreError: the records are damaged, or cannot be read."""
+        with _explaining(self.folder):
+            return self._records.execute(question, values).fetchall()
 
     def _set(self, name: str, value: object) -> None:
         self._records.execute("insert or replace into about values (?, ?)", (name, str(value)))
+
+
+def is_library(folder: Path) -> bool:
+    """Whether a library was made there; a process that was killed early may have left only the folder."""
+    return (folder / _FILE).is_file()
 
 
 @contextmanager
@@ -266,7 +305,7 @@ def changing(folder: Path, *, runs: Sequence[RunMark], words: Sequence[str]) -> 
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / ".lock", timeout=0):
-            if not (folder / _FILE).exists():
+            if not is_library(folder):
                 _create(folder, runs, words)
             with closing(Library(folder)) as library:
                 _check_runs(library, runs)
@@ -306,6 +345,27 @@ def _check_runs(library: Library, runs: Sequence[RunMark]) -> None:
             f"{library.folder}: the clips of this library were looked at by other runs: {made}. Name those "
             f"with --model, or another --library; or delete {library.folder} to begin anew."
         )
+
+
+@contextmanager
+def _explaining(folder: Path) -> Iterator[None]:
+    """SQLite's errors, with the file and what to do."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        raise StoreError(
+            _damage(folder, str(error))
+            if code in _DAMAGED
+            else f"{folder / _FILE}: it cannot be used just now ({error}). See to the disk, its space and "
+            "permissions, and whether another process has the file."
+        ) from error
+
+
+def _damage(folder: Path, what: str) -> str:
+    return f"{folder / _FILE}: it is damaged ({what}). Delete {folder} and index again."
 
 
 def _name(path: Path) -> bytes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from ctsan.answers import Concept
 from ctsan.ensemble import unknown_words
 from ctsan.errors import StoreError, UsageError, did_you_mean
 from ctsan.model.dual_encoder import standardised
-from ctsan.search.encodings import numbers_of, query_vector, stored_encoding
+from ctsan.search.encodings import kinds_of_numbers, numbers_of, query_vector, stored_encoding
 from ctsan.search.indexing import marks_of, searching_runs
 from ctsan.search.library import Library
 from ctsan.search.nearest import Nearest
 from ctsan.tasks.scoring import score_all
 from ctsan.text.tokens import tokenize
+from ctsan.trained_run import TrainedRun
+from ctsan.video.shots import Shot
 from ctsan.watching import Watcher
 
 FIRST = 100  # clips that the first stage hands on
@@ -59,16 +62,30 @@ class Found:
 class Searcher:
     """A library that is asked many times: models are loaded once, arrays and index stay on the disk.
 
+    What another process changes in the library is seen by the next question.
+
     Args:
         folder: of the library.
         models: where its runs are now, if they were moved.
         weights: the backbone's file where it is not installed with ctsan.
+        loaded: runs that are in memory already, and are taken from there.
     """
 
-    def __init__(self, folder: Path, *, models: Sequence[Path] = (), weights: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        models: Sequence[Path] = (),
+        weights: Path | None = None,
+        loaded: Sequence[TrainedRun] = (),
+    ) -> None:
         self.library = Library(folder)
         stored = self.library.runs
-        self.runs = searching_runs(models or [Path(run.folder) for run in stored])
+        there = {(run.folder.resolve(), run.task): run for run in loaded}
+        self.runs = [
+            there.get((run.folder.resolve(), run.task), run)
+            for run in searching_runs(models or [Path(run.folder) for run in stored])
+        ]
         if [(run.task, run.weights) for run in marks_of(self.runs)] != [
             (run.task, run.weights) for run in stored
         ]:
@@ -77,13 +94,14 @@ class Searcher:
                 "library and index again, or give those runs back."
             )
         self._words = self.library.words
-        self._rows = self.library.rows()
         self._watcher = Watcher(weights)
-        if len(self._rows) == 0:
-            raise UsageError(f"{folder}: nothing in this library can be searched. Index a folder of clips.")
-        index = self.library.index_file
-        self._vectors = self.library.numbers("vectors")
-        self.nearest = Nearest(self._vectors, self._rows, index if index.exists() else None)
+        self._revision = self._generation = -1
+        self._has_index = False
+        with self._up_to_date():
+            if len(self._rows) == 0:
+                raise UsageError(
+                    f"{folder}: nothing in this library can be searched. Index a folder of clips."
+                )
 
     def search(
         self, query: str, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
@@ -98,6 +116,19 @@ class Searcher:
             UsageError: the query has no known word, or a concept word is unknown.
         """
         unknown = unknown_words([run for run in self.runs if run.task == "embed"], {"The query": query})
+        with self._up_to_date():
+            return self._search(query, unknown, n_best, concepts, without)
+
+    def _search(
+        self,
+        query: str,
+        unknown: tuple[str, ...],
+        n_best: int,
+        concepts: Sequence[str],
+        without: Sequence[str],
+    ) -> Found:
+        if len(self._rows) == 0:
+            return Found((), has_match=False, trust=None, unknown=unknown)
         vector = query_vector(self.runs, query, self._words)
         allowed = self._allowed(concepts, without)
         rows = self.nearest.find(vector, max(FIRST, n_best), allowed)
@@ -109,7 +140,7 @@ class Searcher:
         asked = {*tokenize(query), *concepts}
         hits = self._hits(rows[order], scores[order].tolist(), asked)
         has_match, trust = self._match(vector, cosines, len(self._rows if allowed is None else allowed))
-        return Found(hits, has_match, trust, unknown)
+        return Found(hits, has_match and bool(hits), trust, unknown)
 
     def like(
         self, clip: Path, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
@@ -121,13 +152,67 @@ class Searcher:
             UsageError: a concept word is unknown.
         """
         encodings = self._watcher.watch(clip, self.runs).encodings
-        vector = numbers_of(self.runs, encodings, self._words)["vectors"][0].astype(np.float32)
+        vector = numbers_of(self.runs, encodings, self._words)["vectors"][0]
+        with self._up_to_date():
+            return self._like(vector, n_best, concepts, without)
+
+    def like_moment(
+        self, hit: Hit, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
+    ) -> Found:
+        """The shots that are most like one of the library, itself the first; nothing is decoded.
+
+        Raises:
+            UsageError: the library does not have it any more, or a concept word is unknown.
+        """
+        with self._up_to_date():
+            row = self.library.row_of(hit.file, Shot(hit.start, hit.end))
+            if row is None or row >= len(self._vectors):  # the latter: it is newer than the index in use
+                raise UsageError("The library does not have this moment any more. Search again.")
+            return self._like(self._vectors[row], n_best, concepts, without)
+
+    def _like(
+        self, stored: NDArray[np.generic], n_best: int, concepts: Sequence[str], without: Sequence[str]
+    ) -> Found:
+        if len(self._rows) == 0:
+            return Found((), has_match=False, trust=None)
+        vector: NDArray[np.float32] = stored.astype(np.float32)
         vector /= np.linalg.norm(vector)
         rows = self.nearest.find(vector, n_best, self._allowed(concepts, without))
         found = self._vectors[rows].astype(np.float32)
         scores = found @ vector / np.linalg.norm(found, axis=1)
         order = np.argsort(-scores, kind="stable")
-        return Found(self._hits(rows[order], scores[order].tolist(), set(concepts)), bool(len(rows)), None)
+        hits = self._hits(rows[order], scores[order].tolist(), set(concepts))
+        return Found(hits, has_match=bool(hits), trust=None)
+
+    @contextmanager
+    def _up_to_date(self) -> Iterator[None]:
+        """Within it the records stand still, and what was read of them is as new as they are."""
+        self.library.hold()
+        try:
+            try:
+                self._renew()
+            except (FileNotFoundError, RuntimeError):  # newer arrays or a newer index took the place of these
+                self.library.release()
+                self.library.hold()
+                self._renew()
+            yield
+        finally:
+            self.library.release()
+
+    def _renew(self) -> None:
+        revision, generation, index = self.library.revision, self.library.generation, self.library.index_file
+        if revision == self._revision:
+            return
+        has_index = index.exists()
+        if self._has_index and not has_index and generation == self._generation:
+            return  # it is being indexed: until that has ended, the old index finds what is still there
+        rows = self.library.rows()
+        if len(rows):
+            numbers = {kind: self.library.numbers(kind) for kind in kinds_of_numbers(self.runs)}
+            self.nearest = Nearest(numbers["vectors"], rows, index if has_index else None)
+            self._numbers, self._vectors = numbers, numbers["vectors"]
+        self._rows = rows
+        self._revision, self._generation, self._has_index = revision, generation, has_index
 
     @torch.inference_mode()
     def _scores(self, query: str, rows: NDArray[np.int64], cosines: NDArray[np.float32]) -> Tensor:
@@ -137,7 +222,7 @@ class Searcher:
         scores = [torch.stack([model.standardise(own).cpu() for model in embedding]).mean(dim=0)]
         for place, run in enumerate(self.runs):
             if run.task in ("rank", "choose"):
-                encoding = stored_encoding(run, place, rows, self.library.numbers)
+                encoding = stored_encoding(run, place, rows, self._numbers.__getitem__)
                 member: Any = run.member
                 scores.append(member.model.standardise(score_all(member, [query], encoding)[0]).cpu())
         return torch.stack(scores).mean(dim=0)
@@ -164,7 +249,7 @@ class Searcher:
         """The rows that show all of some concept words and none of others; None for all of them."""
         if not concepts and not without:
             return None
-        shown = self.library.numbers("concepts")[self._rows]
+        shown = self._numbers["concepts"][self._rows]
         is_allowed = np.ones(len(self._rows), bool)
         for word in concepts:
             is_allowed &= (shown == self._number(word)).any(axis=1)
@@ -182,16 +267,18 @@ class Searcher:
         return self._words.index(word)
 
     def _hits(self, rows: NDArray[np.int64], scores: Sequence[float], asked: set[str]) -> tuple[Hit, ...]:
-        numbers = self.library.numbers("concepts")[rows], self.library.numbers("confidences")[rows]
+        """Of the rows that a file still holds."""
+        score_of = dict(zip(rows.tolist(), scores, strict=True))
         hits = []
-        for place, score, words, sure in zip(
-            self.library.places(rows.tolist()), scores, *map(np.ndarray.tolist, numbers), strict=True
-        ):
+        for place in self.library.places(rows.tolist()):
+            words: list[int] = self._numbers["concepts"][place.row].tolist()
+            sure: list[float] = self._numbers["confidences"][place.row].tolist()
             seen = tuple(
                 Concept(self._words[word], confidence)
                 for word, confidence in zip(words, sure, strict=True)
                 if word >= 0
             )
             matched = tuple(each for each in seen if each.word in asked)
+            score = score_of[place.row]
             hits.append(Hit(place.file, place.shot.start, place.shot.end, score, seen, matched))
         return tuple(hits)

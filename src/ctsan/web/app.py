@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,13 +15,15 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from ctsan import __version__
-from ctsan.errors import CtsanError
+from ctsan.errors import CtsanError, StoreError
 from ctsan.web import library_routes, routes
 from ctsan.web.guard import Guard, error_body
 from ctsan.web.limits import Limits
 from ctsan.web.problems import BusyError, RequestError, UnknownError
 from ctsan.web.seen import ClipPredictor
 from ctsan.web.service import Service
+
+logger = logging.getLogger(__name__)
 
 STATIC = Path(__file__).parent / "static"
 
@@ -36,6 +39,7 @@ def create_app(
     library: Path | None = None,
     weights: Path | None = None,
     token: str | None = None,
+    host: str = "localhost",
 ) -> ASGIApp:
     """What a server runs.
 
@@ -43,6 +47,7 @@ def create_app(
         library: folder of one that can be searched.
         weights: the backbone's file where it is not installed with ctsan.
         token: that clients must show; None where only this machine reaches the server.
+        host: where it listens.
     """
     limits = limits or Limits()
     service = Service(predictor, limits, library=library, weights=weights)
@@ -69,6 +74,7 @@ def create_app(
     app.include_router(library_routes.router)
     app.add_middleware(GZipMiddleware, minimum_size=4096)
     app.add_exception_handler(CtsanError, _explain)
+    app.add_exception_handler(StoreError, _admit_store)
     app.add_exception_handler(RequestValidationError, _explain_invalid)
     app.add_exception_handler(HTTPException, _explain_http)
     app.add_exception_handler(Exception, _admit)
@@ -85,7 +91,7 @@ def create_app(
             raise UnknownError("There is no such file.")
         return FileResponse(files[name])
 
-    return Guard(app, limits=limits, token=token)
+    return Guard(app, limits=limits, token=token, host=host)
 
 
 def _explain(_: Request, error: Exception) -> Response:
@@ -104,6 +110,13 @@ def _explain_http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     body = {"error": {"code": "http", "message": str(error.detail)}}
     return JSONResponse(body, error.status_code, error.headers)
+
+
+def _admit_store(_: Request, error: Exception) -> Response:
+    """The message names files of the server, so it is for the log."""
+    logger.error("%s", error)
+    message = "The library cannot be read. Whoever runs the server finds the reason in its log."
+    return JSONResponse({"error": {"code": "server", "message": message}}, 500)
 
 
 def _admit(_: Request, __: Exception) -> Response:

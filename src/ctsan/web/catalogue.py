@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ctsan.search.search import Found, Hit, Searcher
+from ctsan.trained_run import TrainedRun
 from ctsan.watching import Watcher
 from ctsan.web.problems import UnknownError
 
@@ -32,10 +33,16 @@ MEDIA_TYPES = {
 
 
 class ServedSearcher(Searcher):
-    """A searcher that is asked for what is like clips which a worker has read, by their ids."""
+    """A searcher that is asked for what is like clips which a worker has read, by their ids.
 
-    def __init__(self, folder: Path, watcher: Watcher, *, weights: Path | None) -> None:
-        super().__init__(folder, weights=weights)
+    Args:
+        loaded: the runs that the server has in memory already.
+    """
+
+    def __init__(
+        self, folder: Path, watcher: Watcher, *, loaded: Sequence[TrainedRun], weights: Path | None
+    ) -> None:
+        super().__init__(folder, weights=weights, loaded=loaded)
         self._watcher = watcher
         for run in self.runs:
             run.load()
@@ -52,9 +59,11 @@ class Catalogue:
         self._pictures: OrderedDict[str, bytes] = OrderedDict()
 
     @classmethod
-    def open(cls, folder: Path, watcher: Watcher, *, weights: Path | None) -> Catalogue:
+    def open(
+        cls, folder: Path, watcher: Watcher, *, loaded: Sequence[TrainedRun], weights: Path | None
+    ) -> Catalogue:
         """Raises: StoreError: there is no such library, or it cannot be used."""
-        return cls(folder.name, ServedSearcher(folder, watcher, weights=weights))
+        return cls(folder.name, ServedSearcher(folder, watcher, loaded=loaded, weights=weights))
 
     @property
     def backbones(self) -> list[str]:
@@ -64,6 +73,9 @@ class Catalogue:
         """What was found, and an id for each hit."""
         found = ask(self.searcher)
         return found, [self._remember(hit) for hit in found.hits]
+
+    def knows(self, hit_id: str) -> bool:
+        return hit_id in self._hits
 
     def find(self, hit_id: str) -> Hit:
         hit = self._hits.get(hit_id)

@@ -6,7 +6,7 @@ import hmac
 import json
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -47,10 +47,12 @@ class Guard:
         token: that clients must show; None for a server that only this machine reaches, where instead the
             name that it is called by must be this machine's: else pages of strangers, by names of their own
             that lead here, could read along.
+        host: where the server listens; that name is this machine's too.
     """
 
-    def __init__(self, app: ASGIApp, *, limits: Limits, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, *, limits: Limits, token: str | None, host: str = "localhost") -> None:
         self._app, self._limits, self._token = app, limits, token
+        self._names = LOOPBACK | {f"[{host}]" if ":" in host else host}
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,8 +91,8 @@ class Guard:
     def _check(self, scope: Scope, headers: Headers) -> None:
         """Raises: RequestError: the request is not for us."""
         host = headers.get("host", "")
-        if self._token is None and _without_port(host) not in LOOPBACK:
-            raise ForbiddenError("This server answers only as localhost or 127.0.0.1.")
+        if self._token is None and _without_port(host) not in self._names:
+            raise ForbiddenError(f"This server answers only as {', '.join(sorted(self._names))}.")
         origin = headers.get("origin")
         is_foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site") or (
             origin is not None and urlsplit(origin).netloc != host
@@ -118,7 +120,7 @@ class Guard:
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if not _same(given, token):
             return None
-        return f"{_cookie_name(scope)}={token}; Path=/; HttpOnly; SameSite=Lax"
+        return f"{_cookie_name(scope)}={quote(token, safe='')}; Path=/; HttpOnly; SameSite=Lax"
 
 
 class _Bounded:
@@ -160,7 +162,7 @@ def _shows(headers: Headers, cookie_name: str, token: str) -> bool:
         cookies = SimpleCookie(headers.get("cookie", ""))
     except CookieError:
         return False
-    return cookie_name in cookies and _same(cookies[cookie_name].value, token)
+    return cookie_name in cookies and _same(unquote(cookies[cookie_name].value), token)
 
 
 def _same(given: str, token: str) -> bool:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
-from fastapi.responses import FileResponse, Response
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
 
 from ctsan.search.search import Found, Hit
 from ctsan.web import answering, schema
 from ctsan.web.catalogue import MEDIA_TYPES, Catalogue, ServedSearcher
+from ctsan.web.pieces import PIECE_BYTES, piece_of
 from ctsan.web.problems import NoModelError, RequestError, UnknownError
 from ctsan.web.routes import FAILURES, JPEG, Serving, as_jpeg, state_of
+from ctsan.web.service import Service
+
+_LIKE = "Id of a clip, or of a moment that was found, instead."
+_PICTURE_BYTES = 32 * 2**20  # browsers want pictures in one piece
+_PIECES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"*/*": {}}, "description": "All of a small file."},
+    206: {"content": {"*/*": {}}, "description": "A piece; Content-Range says which, and of how many bytes."},
+    416: {"model": schema.Failure, "description": "The file ends before that."},
+}
 
 Words = Annotated[list[Annotated[str, Query(max_length=100)]], Query(max_length=20)]
 
@@ -43,24 +55,19 @@ async def search(
     service: Serving,
     catalogue: Library,
     query: Annotated[str | None, Query(max_length=500, examples=["a dog runs on grass"])] = None,
-    like: Annotated[str | None, Query(max_length=100, description="Id of a clip, instead.")] = None,
+    like: Annotated[str | None, Query(max_length=100, description=_LIKE)] = None,
     concept: Words = [],  # noqa: B006 (FastAPI copies it)
     without: Words = [],  # noqa: B006
     n: Annotated[int, Query(ge=1, le=100)] = 12,
 ) -> schema.SearchAnswer:
-    """The moments of the library that suit a sentence best, or are most like a clip."""
-    if (query is None) == (like is None):
-        raise RequestError("Give either a query, or the id of a clip to find what is like it.")
-    filters = {"concepts": concept, "without": without}
-    if like is not None:
-        clip = service.shelf.find(like)
-        await service.settled(clip)
-
-    def ask(searcher: ServedSearcher) -> Found:
-        if query is not None:
-            return searcher.search(query, n_best=n, **filters)
-        return searcher.like(Path(clip.id), n_best=n, **filters)
-
+    """The moments of the library that suit a sentence best, or are most like a clip or another moment."""
+    options: dict[str, Any] = {"n_best": n, "concepts": concept, "without": without}
+    if query is not None and like is None:
+        ask: Callable[[ServedSearcher], Found] = partial(ServedSearcher.search, query=query, **options)
+    elif like is not None and query is None:
+        ask = await _asking_for_like(service, catalogue, like, options)
+    else:
+        raise RequestError("Give either a query, or the id of a clip or moment to find what is like it.")
     found, ids = await service.question(lambda: catalogue.search(ask))
     return schema.SearchAnswer(
         has_match=found.has_match,
@@ -82,6 +89,21 @@ async def search(
     )
 
 
+async def _asking_for_like(
+    service: Service, catalogue: Catalogue, like: str, options: dict[str, Any]
+) -> Callable[[ServedSearcher], Found]:
+    if catalogue.knows(like):
+        return partial(ServedSearcher.like_moment, hit=catalogue.find(like), **options)
+    try:
+        clip = service.shelf.find(like)
+    except UnknownError:
+        raise UnknownError(
+            "There is no such clip or moment, or it was forgotten. Upload it, or search for it, again."
+        ) from None
+    await service.settled(clip)
+    return partial(ServedSearcher.like, clip=Path(clip.id), **options)
+
+
 @router.get("/library/words")
 async def library_words(catalogue: Library) -> list[str]:
     """The concept words that moments of the library can be filtered by."""
@@ -98,13 +120,13 @@ async def thumbnail(service: Serving, catalogue: Library, hit: FoundHit, hit_id:
     return as_jpeg(picture)
 
 
-@router.get("/library/{hit_id}/video", response_class=FileResponse)
-async def library_video(hit: FoundHit) -> FileResponse:
-    """The file in which a moment was found; parts of it by Range."""
+@router.head("/library/{hit_id}/video", include_in_schema=False)
+@router.get("/library/{hit_id}/video", responses=_PIECES, response_class=Response)
+def library_video(hit: FoundHit, request: Request) -> Response:
+    """The file in which a moment was found. Large videos come in pieces: ask on by Range, as browsers do."""
     kind = MEDIA_TYPES.get(hit.file.suffix.lower(), "application/octet-stream")
-    if not hit.file.is_file():
-        raise UnknownError("The file is gone. Index the folder again.")
-    return FileResponse(hit.file, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
+    most = _PICTURE_BYTES if kind.startswith("image/") else PIECE_BYTES
+    return piece_of(hit.file, request, media_type=kind, most=most)
 
 
 @router.post("/library/{hit_id}/open", status_code=201)

@@ -10,12 +10,14 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 from ctsan.errors import UsageError
 from ctsan.web.limits import Limits
 
 TOKEN_VARIABLE = "CTSAN_TOKEN"
 
+_UNREAD_SECONDS = 20  # after which a client that does not read its answer is given up
 _GRACE_SECONDS = 120  # that answers under way may still take after SIGTERM
 
 
@@ -62,6 +64,7 @@ def serve(
         library=library,
         weights=weights,
         token=token,
+        host=host,
     )
     config = uvicorn.Config(
         app,
@@ -86,7 +89,7 @@ def limits_of(*, megabytes: int, minutes: float) -> Limits:
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=128)
+        listening = socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise UsageError(
@@ -96,6 +99,9 @@ def _listen(host: str, port: int) -> socket.socket:
         raise UsageError(
             f"Cannot listen on {host}, port {port} ({reason}). Give another --host or --port."
         ) from error
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; connections have it from the socket
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _UNREAD_SECONDS)
+    return listening
 
 
 def _is_loopback(host: str) -> bool:
@@ -110,4 +116,4 @@ def _is_loopback(host: str) -> bool:
 def _address(host: str, port: int, token: str | None) -> str:
     is_any = host in ("0.0.0.0", "::")
     name = socket.gethostname() if is_any else f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
+    return f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token else "")

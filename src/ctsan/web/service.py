@@ -49,7 +49,9 @@ class Service:
         self._models = ModelThread(questions=limits.questions, together=limits.questions_together)
         backbones = dict.fromkeys(predictor.backbones)
         if library is not None:
-            open_library = partial(Catalogue.open, library, predictor.clips, weights=weights)
+            open_library = partial(
+                Catalogue.open, library, predictor.clips, loaded=predictor.runs, weights=weights
+            )
             self.catalogue = self._models.run_now(open_library)
             backbones |= dict.fromkeys(self.catalogue.backbones)
         self.readers = Readers([(name, weights) for name in backbones], limits)

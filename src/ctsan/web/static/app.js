@@ -16,7 +16,7 @@ const asking = new Asking(status.tasks);
 let current = { id: null, cancel: new AbortController(), isUnplayable: false };
 
 if (status.library) {
-  const searching = new Searching({ open: openMoment, read: readMoment });
+  const searching = new Searching({ open: openMoment });
   at("like").addEventListener("click", () => searching.search({ like: current.id }, "clips like this one"));
 }
 if (status.limits.bytes) {
@@ -44,11 +44,6 @@ async function openMoment(hit) {
   await open(address, hit.is_picture, (signal) =>
     ask(`/api/library/${hit.id}/open`, { method: "POST", signal }),
   );
-}
-
-async function readMoment(hit) {
-  const { id } = await ask(`/api/library/${hit.id}/open`, { method: "POST" });
-  return id;
 }
 
 async function open(source, isPicture, give) {

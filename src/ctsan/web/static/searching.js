@@ -6,15 +6,13 @@ import { clock } from "./player.js";
 
 export class Searching {
   #open;
-  #read;
   #asked = null; // {query} or {like}, and what is shown above the results
   #filters = new Map(); // "concept" or "without" by word
   #cancel = new AbortController();
 
-  // `open` shows a moment that was found; `read` gives the id of a clip that is like it.
-  constructor({ open, read }) {
+  // `open` shows a moment that was found.
+  constructor({ open }) {
     this.#open = open;
-    this.#read = read;
     at("search").hidden = false;
     at("search").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -105,18 +103,7 @@ export class Searching {
     open.addEventListener("click", () => this.#open(hit));
     if (!hit.is_picture) playOnHover(open, hit);
     const like = element("button", { type: "button", className: "quiet" }, "More like this");
-    like.addEventListener("click", async () => {
-      like.disabled = true;
-      like.textContent = "Looking at it…";
-      try {
-        await this.search({ like: await this.#read(hit) }, `clips like ${hit.name}`);
-      } catch (error) {
-        showError(error.message);
-      } finally {
-        like.disabled = false;
-        like.textContent = "More like this";
-      }
-    });
+    like.addEventListener("click", () => this.search({ like: hit.id }, `clips like ${hit.name}`));
     const matched = hit.matched.length ? hit.matched : hit.concepts.slice(0, 4).map(({ word }) => word);
     return element(
       "li",
