@@ -35,7 +35,7 @@ demo: install
 	@echo
 	@echo "Now the model that ctsan carries, on clips that it has never seen:"
 	$(BIN)/ctsan describe examples/clips
-	$(BIN)/ctsan fill examples/clips/coffee.mp4 "a _____ on a table"
+	$(BIN)/ctsan fill examples/clips/coffee.mp4 "a _____ of food on a table"
 	$(BIN)/ctsan choose examples/clips/coffee.mp4 "a man is driving a car" "a cup of coffee on a table" "people dance on a stage"
 	$(BIN)/ctsan rank "a dish of food on a table" examples/clips
 	$(BIN)/ctsan trace examples/clips/coffee.mp4 -o demo/traces.png
