@@ -224,21 +224,16 @@ def check_features(
 def _prepare_words(
     order: Order, clips: Corpus, settings: Settings, source: TrainedRun | None
 ) -> tuple[Words, Origin | None]:
-    """The words of the training captions, after those of the run that training starts from."""
-    warn("Preparing the words of the training captions.")
-    words = prepare_words(
-        clips.captions("train"),
-        num_concepts=settings.detector.num_candidates,
-        embedding_dim=settings.model.embedding_dim,
-        seed=settings.training.seed,
-    )
+    """The words of the training captions, after those of the run that training starts from.
+
+    New concept words would be part of how clips are seen: where that stays, the words do too.
+    """
     if source is None:
-        return words, None
-    trained, kept = source.member.model, source.member.words
+        return _words_of(clips, settings), None
+    trained = source.member.model
     learnt: Embedding = trained.clip_encoder.embedding.weight.detach().numpy()
-    kept = replace(kept, embedding=learnt)
-    # New concept words would be part of how clips are seen: where that stays, they could not be learnt.
-    words = kept if settings.training.keep_clips else kept.extended_by(words)
+    kept = replace(source.member.words, embedding=learnt)
+    words = kept if settings.training.keep_clips else kept.extended_by(_words_of(clips, settings))
     origin = Origin(
         run=str(source.folder),
         task=source.task,
@@ -255,3 +250,13 @@ def _prepare_words(
         f"ones, to its {count(origin.kept_candidates, 'concept candidate')} {origin.new_candidates:,}."
     )
     return words, origin
+
+
+def _words_of(clips: Corpus, settings: Settings) -> Words:
+    warn("Preparing the words of the training captions.")
+    return prepare_words(
+        clips.captions("train"),
+        num_concepts=settings.detector.num_candidates,
+        embedding_dim=settings.model.embedding_dim,
+        seed=settings.training.seed,
+    )

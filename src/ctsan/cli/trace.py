@@ -33,37 +33,25 @@ def command(
     Beside it stand the concept words with their confidences, below it the caption with each word's attention
     on them. By default the traces are those that raise the surest concept words most.
     """
-    with errors_in_json(as_json):
-        _draw(clip, out, model, weights, traces, concept, as_json)
-
-
-def _draw(
-    clip: Path,
-    out: Path,
-    model: Path,
-    weights: Path | None,
-    traces: str,
-    concept: str | None,
-    as_json: bool,
-) -> None:
     from ctsan.figures.traces import check_ending, choose_traces, draw_traces
     from ctsan.video.frames import probe
 
     numbers = None if traces == "best" else _numbers(traces)
     ending = check_ending(out)
     _check_place(out, clip)
-    frames = probe(clip)
+    with errors_in_json(as_json):
+        frames = probe(clip)
 
-    from ctsan.predictor import Predictor  # takes seconds, and all of the above is told at once
+        from ctsan.predictor import Predictor  # takes seconds, and all of the above is told at once
 
-    tracing = Predictor.load(model, weights=weights).trace(clip, concept=concept)
-    shown = choose_traces(tracing, numbers, concept=concept)
-    if ending == ".png":
-        draw_traces(clip, tracing, shown, out)
-    else:
-        total = frames.frames or round(frames.duration * frames.frame_rate)
-        with progress_bar(total, what="Drawing", unit="frame") as bar:
-            draw_traces(clip, tracing, shown, out, on_frame=bar.update)
+        tracing = Predictor.load(model, weights=weights).trace(clip, concept=concept)
+        shown = choose_traces(tracing, numbers, concept=concept)
+        if ending == ".png":
+            draw_traces(clip, tracing, shown, out)
+        else:
+            total = frames.frames or round(frames.duration * frames.frame_rate)
+            with progress_bar(total, what="Drawing", unit="frame") as bar:
+                draw_traces(clip, tracing, shown, out, on_frame=bar.update)
     if as_json:
         drawn = [
             {"trace": trace.number, "concept": trace.concept.word, "share": round(trace.share, 4)}

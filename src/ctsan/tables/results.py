@@ -147,12 +147,10 @@ def check_claims(measured: Mapping[tuple[str, MeasuredTask], Measured]) -> list[
                 continue
             metric = COMPARED_BY[task]
             verdict: Verdict
-            found = compare(
-                mean_of([own[metric] for own in ours.seeds]), mean_of([own[metric] for own in theirs.seeds])
-            )
-            theirs_mean = mean_of([own[metric] for own in theirs.seeds]).value
+            mine, other = (mean_of([own[metric] for own in row.seeds]) for row in (ours, theirs))
+            found = compare(mine, other)
             if claim.kind == "alike":
-                verdict = _alike(found.interval, margin=_ALIKE * theirs_mean)
+                verdict = _alike(found.interval, margin=_ALIKE * other.value)
             else:
                 verdict = _VERDICTS[found.verdict]
             before, after = figure(claim.worse, task, metric), figure(claim.better, task, metric)
