@@ -12,7 +12,7 @@ from ctsan.data.corpus import BLANK
 from ctsan.errors import UsageError
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.blank import AskedBlank, fill
-from ctsan.tasks.description import describe
+from ctsan.tasks.saying import describe
 from ctsan.tasks.scoring import score_each
 from ctsan.text.tokens import tokenize
 from ctsan.text.words import VOCABULARY_FILE
@@ -45,8 +45,8 @@ def concepts_seen(
 def captions_of(
     runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], beam: int | None, n_best: int
 ) -> list[tuple[Caption, ...]]:
-    """The best sentences that runs have for each clip, decoded as the first one says."""
-    decoding = runs[0].settings.decoding
+    """The best sentences that runs have for each clip, decoded as the first one that describes says."""
+    decoding = next(run.settings.decoding for run in runs if run.task == "describe")
     found = describe(
         [run.member for run in runs],
         encodings,
@@ -55,6 +55,7 @@ def captions_of(
         max_words=decoding.max_words,
         length_penalty=decoding.length_penalty,
         repeats=decoding.repeats,
+        suiting=decoding.suiting,
     )
     return [tuple(Caption(each.text, each.score) for each in best) for best in found]
 

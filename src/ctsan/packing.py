@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ctsan.atomic import write_json
+from ctsan.config import settings_from_json
 from ctsan.errors import UsageError
 from ctsan.pack_folder import FORMAT, PACK_FILE, VERSION
 from ctsan.text.words import CONCEPTS_FILE, VOCABULARY_FILE, Words
@@ -60,9 +61,11 @@ def write_pack(runs: Sequence[Path], out: Path, *, beam: int | None = None) -> i
         shared |= {key: own[tensor] for tensor, key in common.items()}
         alone = {tensor: value for tensor, value in own.items() if tensor not in common}
         write_packed_weights(out / name / WEIGHTS_FILE, alone, common)
-        settings = json.loads((run / SETTINGS_FILE).read_text(encoding="utf-8-sig"))
-        settings["settings"]["decoding"] |= {"beam": beam} if beam else {}
-        write_json(out / name / SETTINGS_FILE, settings | {"from": None})  # a folder that nobody else has
+        stored = json.loads((run / SETTINGS_FILE).read_text(encoding="utf-8-sig"))
+        settings = settings_from_json(stored["settings"]).to_json()  # with those that are newer than the run
+        settings["decoding"] |= {"beam": beam} if beam else {}
+        stored |= {"settings": settings, "from": None}  # a folder that nobody else has
+        write_json(out / name / SETTINGS_FILE, stored)
         write_recipe(out / name, read_recipe(run))
     if shared:
         write_shared_weights(out / SHARED_FILE, shared)

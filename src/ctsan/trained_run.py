@@ -27,8 +27,12 @@ WORDS_FOLDER = "words"
 FEATURES_FILE = "features.json"
 
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
-# Whose scores say the same.
-_HELPERS: Mapping[TaskName, tuple[TaskName, ...]] = {"choose": ("embed",), "rank": ("choose", "embed")}
+# Runs of other tasks that know how well a sentence suits a clip, too.
+_HELPERS: Mapping[TaskName, tuple[TaskName, ...]] = {
+    "describe": ("embed",),
+    "choose": ("embed",),
+    "rank": ("choose", "embed"),
+}
 
 
 @dataclass(frozen=True, eq=False)

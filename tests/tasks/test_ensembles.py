@@ -16,8 +16,8 @@ from ctsan.config import load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem
 from ctsan.tasks.blank import AskedBlank, encode_blanks, fill
 from ctsan.tasks.building import TaskName, build_model, build_task
-from ctsan.tasks.description import describe
 from ctsan.tasks.member import Member, joined
+from ctsan.tasks.saying import describe
 from ctsan.tasks.scoring import as_one, score_all, score_each
 from ctsan.text.vocabulary import BLANK, BOS, EOS, UNK, Vocabulary
 from ctsan.text.words import Words

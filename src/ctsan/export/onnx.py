@@ -29,7 +29,7 @@ from ctsan.model.caption_decoder import CaptionDecoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.video_encoder import VideoEncoder
-from ctsan.tasks.description import NEVER_SAID
+from ctsan.tasks.saying import NEVER_SAID
 from ctsan.text.vocabulary import BOS, EOS
 from ctsan.trained_run import TrainedRun
 from ctsan.video.backbone import Backbone, feature_maps, find_backbone

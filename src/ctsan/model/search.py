@@ -29,6 +29,7 @@ def beam_search(
     never: Sequence[int],
     beam: int,
     n_best: int = 1,
+    until_sure: bool = True,
     max_words: int = 30,
     length_penalty: float = 1.0,
     repeats: bool = True,
@@ -38,6 +39,8 @@ def beam_search(
     Args:
         state: what the decoder starts from, (layers, B, D).
         never: words that are never said, such as the unknown word and padding.
+        until_sure: go on until no unfinished sentence could still be among the best; otherwise until as many
+            as are asked for have ended.
         length_penalty: 0 compares plain log-probabilities, 1 those of an average word.
         repeats: whether a sentence may have the same two words in a row twice.
 
@@ -75,7 +78,9 @@ def beam_search(
         source = (first_of_clip + rows.gather(1, keep)).view(-1)
         words = torch.cat([words[source], chosen.gather(1, keep).view(-1, 1)], dim=1)
         state = _rows(state, source)
-        hopes = (scores.view(batch, beam).max(dim=1).values / max_words**length_penalty).tolist()
+        hopes = [-torch.inf] * batch
+        if until_sure:
+            hopes = (scores.view(batch, beam).max(dim=1).values / max_words**length_penalty).tolist()
         if all(_is_settled(done, n_best, hope) for done, hope in zip(finished, hopes, strict=True)):
             break
     for clip, done in enumerate(finished):  # sentences that never ended are cut off

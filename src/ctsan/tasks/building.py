@@ -148,6 +148,7 @@ def build_task(
                 beam=settings.decoding.beam,
                 length_penalty=settings.decoding.length_penalty,
                 repeats=settings.decoding.repeats,
+                suiting=settings.decoding.suiting,
             )
         case "fill":
             own = corpus.items.get(("fill", "train"), ())

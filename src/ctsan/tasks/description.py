@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,17 +14,16 @@ from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores, cider_of_each
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
-from ctsan.model.lstm import State
-from ctsan.model.search import beam_search, draw_sentences
+from ctsan.model.search import draw_sentences
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.member import Member
 from ctsan.tasks.reward import CiderReward
+from ctsan.tasks.saying import NEVER_SAID, Speaker, describe
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.tokens import tokenize
-from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
+from ctsan.text.vocabulary import BOS, EOS, PAD
 
-NEVER_SAID = (PAD, UNK, BLANK)
 _CLIPS_AT_ONCE = 32
 _UNLIKELY = -1e4  # a score that no word comes near
 _DRAWN = 5  # sentences for a clip, each weighed against the others
@@ -67,6 +65,7 @@ class DescriptionTask:
         max_words: int,
         length_penalty: float,
         repeats: bool,
+        suiting: float = 0.0,
     ) -> None:
         self.model = model
         self.clips = clips
@@ -75,7 +74,7 @@ class DescriptionTask:
         self.label_smoothing = label_smoothing
         self.reward_weight, self.reward_from = reward_weight, reward_from
         self.beam, self.max_words, self.length_penalty = beam, max_words, length_penalty
-        self.repeats = repeats
+        self.repeats, self.suiting = repeats, suiting
         self._vocabulary = clips.words.vocabulary
         self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
         self._examples = self._clips_with_captions(captions_per_clip)
@@ -180,7 +179,7 @@ class DescriptionTask:
         return metrics | self.clips.judge_concepts(self._member, encodings[0])
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Member[DescriptionModel]]) -> Measured:
+    def measure(self, members: Sequence[Speaker]) -> Measured:
         encodings = self.clips.encoded(members)
         captions = self._captions(members, encodings)
         metrics = caption_scores(self._references, captions)
@@ -230,9 +229,7 @@ class DescriptionTask:
     def _member(self) -> Member[DescriptionModel]:
         return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
-    def _captions(
-        self, members: Sequence[Member[DescriptionModel]], encodings: Sequence[ClipEncoding]
-    ) -> dict[str, str]:
+    def _captions(self, members: Sequence[Speaker], encodings: Sequence[ClipEncoding]) -> dict[str, str]:
         """The best sentence for each captioned validation clip, by its id."""
         rows = [row for row, clip in enumerate(self.clips.validation) if clip.id in self._references]
         captions = {}
@@ -245,79 +242,8 @@ class DescriptionTask:
                 max_words=self.max_words,
                 length_penalty=self.length_penalty,
                 repeats=self.repeats,
+                suiting=self.suiting,
             )
             for row, [best] in zip(some, found, strict=True):
                 captions[self.clips.validation[row].id] = best.text
         return captions
-
-
-class Said(NamedTuple):
-    text: str
-    score: float  # as of a `Sentence`
-
-
-@torch.inference_mode()
-def describe(
-    members: Sequence[Member[DescriptionModel]],
-    encodings: Sequence[ClipEncoding],
-    *,
-    beam: int,
-    n_best: int = 1,
-    max_words: int,
-    length_penalty: float,
-    repeats: bool,
-) -> list[list[Said]]:
-    """The best sentences for each encoded clip; a next word's probability is the mean of the members'.
-
-    A member reads what it does not know as the unknown word, and would never say it.
-
-    Args:
-        encodings: of each member, a row a clip.
-    """
-    words = tuple(dict.fromkeys(word for member in members for word in member.words.vocabulary.words))
-    device = encodings[0].concepts.device
-    known = [torch.tensor(member.words.vocabulary.encode(words), device=device) for member in members]
-    concepts = [encoding.concepts.repeat_interleave(beam, dim=0) for encoding in encodings]
-    shapes = [encoding.state.hidden.shape for encoding in encodings]
-
-    def next_words(last: Tensor, state: State) -> tuple[Tensor, State]:
-        said, states = [], []
-        for member, numbers, seen, own in zip(members, known, concepts, _parted(state, shapes), strict=True):
-            scores, after = member.model.next_words(numbers[last], seen, own)
-            said.append(scores[:, numbers].masked_fill(numbers == UNK, -torch.inf))
-            states.append(after)
-        return torch.stack(said).logsumexp(dim=0) - math.log(len(said)), _together(states)
-
-    found = beam_search(
-        next_words,
-        _together([encoding.state for encoding in encodings]),
-        begin=BOS,
-        end=EOS,
-        never=NEVER_SAID,
-        beam=beam,
-        n_best=n_best,
-        max_words=max_words,
-        length_penalty=length_penalty,
-        repeats=repeats,
-    )
-    return [
-        [Said(" ".join(words[number] for number in each.words), each.score) for each in best]
-        for best in found
-    ]
-
-
-def _together(states: Sequence[State]) -> State:
-    """The states of several models, which may differ in layers and sizes, side by side as one layer."""
-    hidden, cell = (
-        torch.cat([tensor.transpose(0, 1).flatten(1) for tensor in tensors], dim=1)[None]
-        for tensors in zip(*states, strict=True)
-    )
-    return State(hidden, cell)
-
-
-def _parted(state: State, shapes: Sequence[torch.Size]) -> Iterator[State]:
-    """What `_together` put together, of models whose states have these shapes but for the batch."""
-    sizes = [layers * dim for layers, _, dim in shapes]
-    hiddens, cells = (torch.split(tensor[0], sizes, dim=1) for tensor in state)
-    for hidden, cell, (layers, _, dim) in zip(hiddens, cells, shapes, strict=True):
-        yield State(*(part.reshape(-1, layers, dim).transpose(0, 1) for part in (hidden, cell)))

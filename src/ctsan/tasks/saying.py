@@ -1,0 +1,156 @@
+"""Sentences of clips: searched by models that describe, and chosen by such as compare, if there are any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple, TypeGuard
+
+import torch
+from torch import Tensor
+
+from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.description_model import DescriptionModel
+from ctsan.model.dual_encoder import DualEncoder
+from ctsan.model.lstm import State
+from ctsan.model.search import Sentence, beam_search
+from ctsan.tasks.member import Member
+from ctsan.tasks.scoring import as_one, score_each
+from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
+
+NEVER_SAID = (PAD, UNK, BLANK)
+
+Speaker = Member[DescriptionModel] | Member[DualEncoder]
+
+
+class Said(NamedTuple):
+    text: str
+    score: float  # as of a `Sentence`
+
+
+@torch.inference_mode()
+def describe(
+    members: Sequence[Speaker],
+    encodings: Sequence[ClipEncoding],
+    *,
+    beam: int,
+    n_best: int = 1,
+    max_words: int,
+    length_penalty: float,
+    repeats: bool,
+    suiting: float,
+) -> list[list[Said]]:
+    """The best sentences for each encoded clip, the best first.
+
+    A next word's probability is the mean of the members' that describe; one reads what it does not know as
+    the unknown word, and would never say it. Likely sentences are often those that would do for any clip.
+    Members with a joint embedding therefore choose among all that the beam found: what counts is a sentence's
+    score, and how well it suits its clip.
+
+    Args:
+        encodings: of each member, a row a clip.
+        suiting: how much of a score a standard deviation of the joint embedding's cosines is worth.
+    """
+    telling = [(member, own) for member, own in zip(members, encodings, strict=True) if _describes(member)]
+    judging = [(member, own) for member, own in zip(members, encodings, strict=True) if _compares(member)]
+    words = tuple(dict.fromkeys(word for member, _ in telling for word in member.words.vocabulary.words))
+    found = _search(
+        telling,
+        words,
+        beam=beam,
+        n_best=beam if judging else n_best,
+        until_sure=not judging,
+        max_words=max_words,
+        length_penalty=length_penalty,
+        repeats=repeats,
+    )
+    said = [
+        [Said(" ".join(words[number] for number in each.words), each.score) for each in own] for own in found
+    ]
+    if not judging:
+        return said
+    chosen = []
+    for some, suits in zip(said, _suits(judging, said), strict=True):
+        worth = [each.score + suiting * own for each, own in zip(some, suits, strict=True)]
+        best = sorted(range(len(some)), key=lambda place: -worth[place])
+        chosen.append([some[place] for place in best[:n_best]])
+    return chosen
+
+
+def _describes(member: Speaker) -> TypeGuard[Member[DescriptionModel]]:
+    return isinstance(member.model, DescriptionModel)
+
+
+def _compares(member: Speaker) -> TypeGuard[Member[DualEncoder]]:
+    return isinstance(member.model, DualEncoder)
+
+
+def _suits(
+    judges: Sequence[tuple[Member[DualEncoder], ClipEncoding]], said: Sequence[Sequence[Said]]
+) -> list[list[float]]:
+    """How well each of a clip's sentences suits it, in standard deviations."""
+    texts = [each.text for some in said for each in some]
+    counts = [len(some) for some in said]
+    rows = torch.arange(len(said)).repeat_interleave(torch.tensor(counts))
+    scores = [score_each(judge, texts, own.of(rows.to(own.concepts.device))).scores for judge, own in judges]
+    suits: list[float] = as_one([judge for judge, _ in judges], scores).tolist()
+    return [suits[start:end] for start, end in pairwise(accumulate(counts, initial=0))]
+
+
+def _search(
+    telling: Sequence[tuple[Member[DescriptionModel], ClipEncoding]],
+    words: Sequence[str],
+    *,
+    beam: int,
+    n_best: int,
+    until_sure: bool,
+    max_words: int,
+    length_penalty: float,
+    repeats: bool,
+) -> list[list[Sentence]]:
+    """Sentences in numbers of all members' words together."""
+    members, encodings = zip(*telling, strict=True)
+    device = encodings[0].concepts.device
+    known = [torch.tensor(member.words.vocabulary.encode(words), device=device) for member in members]
+    concepts = [encoding.concepts.repeat_interleave(beam, dim=0) for encoding in encodings]
+    shapes = [encoding.state.hidden.shape for encoding in encodings]
+
+    def next_words(last: Tensor, state: State) -> tuple[Tensor, State]:
+        said, states = [], []
+        for member, numbers, seen, own in zip(members, known, concepts, _parted(state, shapes), strict=True):
+            scores, after = member.model.next_words(numbers[last], seen, own)
+            said.append(scores[:, numbers].masked_fill(numbers == UNK, -torch.inf))
+            states.append(after)
+        return torch.stack(said).logsumexp(dim=0) - math.log(len(said)), _together(states)
+
+    return beam_search(
+        next_words,
+        _together([encoding.state for encoding in encodings]),
+        begin=BOS,
+        end=EOS,
+        never=NEVER_SAID,
+        beam=beam,
+        n_best=n_best,
+        until_sure=until_sure,
+        max_words=max_words,
+        length_penalty=length_penalty,
+        repeats=repeats,
+    )
+
+
+def _together(states: Sequence[State]) -> State:
+    """The states of several models, which may differ in layers and sizes, side by side as one layer."""
+    hidden, cell = (
+        torch.cat([tensor.transpose(0, 1).flatten(1) for tensor in tensors], dim=1)[None]
+        for tensors in zip(*states, strict=True)
+    )
+    return State(hidden, cell)
+
+
+def _parted(state: State, shapes: Sequence[torch.Size]) -> Iterator[State]:
+    """What `_together` put together, of models whose states have these shapes but for the batch."""
+    sizes = [layers * dim for layers, _, dim in shapes]
+    hiddens, cells = (torch.split(tensor[0], sizes, dim=1) for tensor in state)
+    for hidden, cell, (layers, _, dim) in zip(hiddens, cells, shapes, strict=True):
+        yield State(*(part.reshape(-1, layers, dim).transpose(0, 1) for part in (hidden, cell)))
