@@ -135,7 +135,7 @@ class DecodingSettings:
     beam: Count = 1
     max_words: Count = 40
     length_penalty: Weight = 1.0  # a sentence's score is divided by its length to this power
-    suiting: Weight = 0.2  # of a joint embedding that stands beside, in choosing among what a beam found
+    suiting: Weight = 0.15  # of a joint embedding that stands beside, in choosing among what a beam found
     repeats: Switch = True  # False never says the same two words in a row again
 
 

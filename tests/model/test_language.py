@@ -216,13 +216,41 @@ def test_the_same_two_words_in_a_row_are_not_said_twice() -> None:
         np.testing.assert_allclose([s.score for s in found[clip]], wanted, rtol=1e-6)
 
 
-def test_a_clip_gets_the_same_sentence_alone_and_in_a_batch() -> None:
+@pytest.mark.parametrize("enough", [None, 2, 4])
+def test_a_clip_gets_the_same_sentence_alone_and_in_a_batch(enough: int | None) -> None:
     model = Markov(words=7, clips=3)
     options = {"begin": 0, "end": 1, "never": (), "beam": 3, "n_best": 2, "max_words": 6}
+    options |= {"enough": enough}
     together = beam_search(model, model.state, **options)
     for clip in range(3):
         state = State(model.state.hidden[:, clip : clip + 1], model.state.cell[:, clip : clip + 1])
         assert beam_search(model, state, **options)[0] == together[clip]
+
+
+def test_a_search_may_end_with_enough_sentences() -> None:
+    """Each with its own score, and in fewer steps than it takes to be sure of the best."""
+    model = Markov(words=5, clips=2)
+    steps = []
+
+    def next_words(last: Tensor, state: State) -> tuple[Tensor, State]:
+        steps.append(len(last))
+        return model(last, state)
+
+    lengths = []
+    for enough in (None, 4):
+        steps.clear()
+        found = beam_search(
+            next_words, model.state, begin=0, end=1, never=(), beam=4, n_best=4, max_words=20, enough=enough
+        )
+        lengths.append(len(steps))
+        for clip, sentences in enumerate(found):
+            assert len({sentence.words for sentence in sentences}) == 4
+            for sentence in sentences:
+                ended = len(sentence.words) < 20
+                path = (0, *sentence.words, *([1] if ended else []))
+                own = [float(model.table[clip, a, b]) for a, b in itertools.pairwise(path)]
+                assert sentence.score == pytest.approx(sum(own) / len(own), rel=1e-6)
+    assert lengths[1] < lengths[0] == 20
 
 
 def test_more_sentences_than_the_beam_holds_are_refused() -> None:

@@ -189,6 +189,39 @@ def test_models_with_different_words_describe_as_one(
         assert sentence.score == pytest.approx(total, abs=1e-4)
 
 
+def test_a_joint_embedding_chooses_among_what_the_beam_found(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    """By the mean log-probability and the standardised cosine, which are worked out here one by one."""
+    tasks: tuple[TaskName, ...] = ("embed", "describe", "embed")
+    members = [make_member(task, words, store, seed=seed) for seed, task in enumerate(tasks)]
+    judges = [members[0], members[2]]
+    for judge in judges:
+        judge.model.know_scale(torch.tensor([0.1, 0.2, 0.6]) * (1 + judge.model.joint_dim))
+    encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
+    options = {"beam": 6, "n_best": 6, "max_words": 5, "length_penalty": 1.0, "repeats": True}
+    likeliest = describe(members, encodings, **options, suiting=0.0)
+    best = describe(members, encodings, **options, suiting=0.7)
+    assert likeliest != best
+    for row, sentences in enumerate(best):
+        assert set(sentences) == set(likeliest[row])  # nothing else is said
+        assert sorted(likeliest[row], key=lambda sentence: -sentence.score) == likeliest[row]
+        worth = []
+        for sentence in sentences:
+            cosines = [
+                score_each(judge, [sentence.text], encodings[place].of(torch.tensor([row]))).scores
+                for judge, place in zip(judges, (0, 2), strict=True)
+            ]
+            suits = [float(judge.model.standardise(own)) for judge, own in zip(judges, cosines, strict=True)]
+            worth.append(sentence.score + 0.7 * sum(suits) / 2)
+        assert worth == sorted(worth, reverse=True)
+    [[first], *_] = describe(members, encodings, **{**options, "n_best": 1}, suiting=0.7)
+    assert first == best[0][0]
+    [[greedy], *_] = describe(members, encodings, **{**options, "beam": 1, "n_best": 1}, suiting=0.7)
+    [[alone], *_] = describe(members[1:2], encodings[1:2], **{**options, "beam": 1, "n_best": 1}, suiting=0.7)
+    assert greedy == alone  # there is nothing to choose from
+
+
 def test_measuring_reports_with_the_scale_of_validation_and_changes_nothing(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:

@@ -29,7 +29,7 @@ def beam_search(
     never: Sequence[int],
     beam: int,
     n_best: int = 1,
-    until_sure: bool = True,
+    enough: int | None = None,
     max_words: int = 30,
     length_penalty: float = 1.0,
     repeats: bool = True,
@@ -39,8 +39,8 @@ def beam_search(
     Args:
         state: what the decoder starts from, (layers, B, D).
         never: words that are never said, such as the unknown word and padding.
-        until_sure: go on until no unfinished sentence could still be among the best; otherwise until as many
-            as are asked for have ended.
+        enough: ended sentences of a clip, after which its search is over; by default it goes on until no
+            unfinished one could still be among the best.
         length_penalty: 0 compares plain log-probabilities, 1 those of an average word.
         repeats: whether a sentence may have the same two words in a row twice.
 
@@ -69,7 +69,10 @@ def beam_search(
         best, places = total.topk(2 * beam, dim=1)
         rows, chosen = places // log_probabilities.shape[1], places % log_probabilities.shape[1]
         ends = chosen == end
+        has_enough = [enough is not None and len(done) >= enough for done in finished]
         for clip, place in (ends & best.isfinite())[:, :beam].nonzero().tolist():
+            if has_enough[clip]:
+                continue  # as if it were alone
             sentence = words[int(first_of_clip[clip]) + int(rows[clip, place]), 1:]
             score = float(best[clip, place]) / length**length_penalty
             finished[clip].append(Sentence(tuple(sentence.tolist()), score))
@@ -78,10 +81,8 @@ def beam_search(
         source = (first_of_clip + rows.gather(1, keep)).view(-1)
         words = torch.cat([words[source], chosen.gather(1, keep).view(-1, 1)], dim=1)
         state = _rows(state, source)
-        hopes = [-torch.inf] * batch
-        if until_sure:
-            hopes = (scores.view(batch, beam).max(dim=1).values / max_words**length_penalty).tolist()
-        if all(_is_settled(done, n_best, hope) for done, hope in zip(finished, hopes, strict=True)):
+        hopes = (scores.view(batch, beam).max(dim=1).values / max_words**length_penalty).tolist()
+        if all(_is_settled(done, n_best, enough, hope) for done, hope in zip(finished, hopes, strict=True)):
             break
     for clip, done in enumerate(finished):  # sentences that never ended are cut off
         for row in range(clip * beam, (clip + 1) * beam):
@@ -117,8 +118,10 @@ def _second_again(words: Tensor) -> tuple[Tensor, Tensor]:
     return rows, words[rows, places + 1]
 
 
-def _is_settled(done: list[Sentence], n_best: int, hope: float) -> bool:
-    """No unfinished sentence can still become better than the best ones."""
+def _is_settled(done: list[Sentence], n_best: int, enough: int | None, hope: float) -> bool:
+    """There are enough sentences, or no unfinished one can still become better than the best ones."""
+    if enough is not None and len(done) >= enough:
+        return True
     return sum(sentence.score >= hope for sentence in done) >= n_best
 
 

@@ -39,7 +39,7 @@ def describe(
     max_words: int,
     length_penalty: float,
     repeats: bool,
-    suiting: float,
+    suiting: float = 0.0,
 ) -> list[list[Said]]:
     """The best sentences for each encoded clip, the best first.
 
@@ -60,7 +60,7 @@ def describe(
         words,
         beam=beam,
         n_best=beam if judging else n_best,
-        until_sure=not judging,
+        enough=2 * beam if judging else None,
         max_words=max_words,
         length_penalty=length_penalty,
         repeats=repeats,
@@ -104,7 +104,7 @@ def _search(
     *,
     beam: int,
     n_best: int,
-    until_sure: bool,
+    enough: int | None,
     max_words: int,
     length_penalty: float,
     repeats: bool,
@@ -132,7 +132,7 @@ def _search(
         never=NEVER_SAID,
         beam=beam,
         n_best=n_best,
-        until_sure=until_sure,
+        enough=enough,
         max_words=max_words,
         length_penalty=length_penalty,
         repeats=repeats,
