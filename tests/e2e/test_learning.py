@@ -105,9 +105,9 @@ def asked(
     """Folders of runs of the other tasks, which see clips as the descriptions do."""
     folder = tmp_path_factory.mktemp("asked")
     quick = ("--set=training.steps=150", "--set=training.evaluations=1", "--set=training.keep_clips=true")
-    for name, tasks in (("ct-san", ("fill", "choose", "rank")), ("base-san", ("fill", "rank"))):
+    for name in ("ct-san", "base-san"):
         start = ("--from", described[name], "--set=training.batch_size=16")
-        for task in tasks:
+        for task in ("fill", "choose", "rank"):
             ctsan_here("train", task, *corpus, *SMALL, *quick, *start, "--out", folder / name / task)
     return folder
 
@@ -116,7 +116,7 @@ def asked(
     ("task", "metric", "enough"),
     [
         ("fill", "accuracy", 0.3),  # the commonest word would fill one blank in ten
-        ("choose", "accuracy", 0.33),  # of five
+        ("choose", "accuracy", 0.4),  # of five
         ("rank", "R@10", 0.35),  # of 60
     ],
 )
@@ -131,11 +131,18 @@ def test_questions_are_answered_far_above_chance(
     assert measured(asked / "ct-san" / task, corpus, capsys)[metric] > enough
 
 
-@pytest.mark.parametrize(("task", "metric"), [("fill", "accuracy"), ("rank", "MRR")])
-def test_concept_words_help_to_fill_blanks_and_to_rank(
-    task: str, metric: str, corpus: tuple[object, ...], asked: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("task", "metric", "more"), [("fill", "accuracy", 0.0), ("choose", "accuracy", 0.1), ("rank", "MRR", 0.0)]
+)
+def test_concept_words_help_to_answer_questions(
+    task: str,
+    metric: str,
+    more: float,
+    corpus: tuple[object, ...],
+    asked: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """On validation and test clips. They do not help to choose between sentences: docs/tables.md."""
+    """On validation and test clips. Of choices three seeds got .62 right, and .31 without concept words."""
     with_words, without = (
         mean(
             [measured(asked / name / task, corpus, capsys, "--split", split) for split in ("val", "test")],
@@ -143,7 +150,7 @@ def test_concept_words_help_to_fill_blanks_and_to_rank(
         )
         for name in ("ct-san", "base-san")
     )
-    assert with_words > without
+    assert with_words > without + more
 
 
 @pytest.mark.parametrize(("task", "metric"), [("fill", "accuracy"), ("choose", "accuracy"), ("rank", "R@1")])

@@ -39,6 +39,7 @@ class ChoiceModel(ScoreScale):
             embedding_dim=clip_encoder.embedding.embedding_dim,
             hidden_dim=hidden_dim,
             attention=input_attention and clip_encoder.detector is not None,
+            compares=True,
         )
         self.lstm = LayerNormLSTM(
             input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout

@@ -11,15 +11,23 @@ _FIRST_GATE = 0.1
 
 
 class InputSemanticAttention(nn.Module):
-    """Mix the concept words most related to a word into that word (φ, eqs. 9 and 10)."""
+    """Mix the concept words most related to a word into that word (φ, eqs. 9 and 10).
 
-    def __init__(self, *, embedding_dim: int, hidden_dim: int) -> None:
+    Args:
+        compares: begin as a comparison, where a sentence is held against a clip: W_γ relates a word to those
+            like it, and they are taken away from it. What is left is what the clip does not explain.
+    """
+
+    def __init__(self, *, embedding_dim: int, hidden_dim: int, compares: bool = False) -> None:
         super().__init__()
         self.relate = nn.Parameter(torch.empty(embedding_dim, embedding_dim))  # W_γ
         self.gate = nn.Parameter(torch.full((embedding_dim,), _FIRST_GATE))  # w_{x,a}
         self.project = nn.Linear(embedding_dim, hidden_dim, bias=False)  # W_x
         nn.init.xavier_uniform_(self.relate)
         nn.init.xavier_uniform_(self.project.weight)
+        if compares:
+            nn.init.eye_(self.relate)
+            nn.init.constant_(self.gate, -1.0)
 
     def forward(self, word: Tensor, concepts: Tensor) -> tuple[Tensor, Tensor]:
         """Words (B, T, E) and concept words (B, K, E) to inputs (B, T, D) and weights (B, T, K)."""

@@ -13,10 +13,14 @@ from ctsan.model.semantic_attention import InputSemanticAttention
 class WordInput(nn.Module):
     """Input semantic attention (eqs. 9 and 10), or W_x alone where it is left out."""
 
-    def __init__(self, *, embedding_dim: int, hidden_dim: int, attention: bool) -> None:
+    def __init__(
+        self, *, embedding_dim: int, hidden_dim: int, attention: bool, compares: bool = False
+    ) -> None:
         super().__init__()
         self.attention = (
-            InputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim) if attention else None
+            InputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim, compares=compares)
+            if attention
+            else None
         )
         self.project = None if attention else nn.Linear(embedding_dim, hidden_dim, bias=False)  # W_x alone
         if self.project is not None:

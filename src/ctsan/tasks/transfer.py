@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ctsan.config import Settings, settings_from_json
 from ctsan.errors import UsageError
+from ctsan.model.choice_model import ChoiceModel
 from ctsan.tasks.building import Model
 
 # What a model is and how it is asked: the new one begins with the answers of the old one. How it is trained
@@ -35,6 +36,8 @@ _FIXED = (
 # Parts that the models of all tasks have, and what they are called in those that call them otherwise.
 _SHARED = ("clip_encoder", "word_input", "lstm")
 _COMMON_NAMES = {"decode.word_input.": "word_input.", "decode.lstm.": "lstm.", "read_forwards.": "lstm."}
+# To choose, words are held against concept words: another relation than that by which the next one is said.
+_OWN = ("word_input.attention.relate", "word_input.attention.gate")
 
 
 def settings_with(
@@ -81,9 +84,11 @@ def start_from_model(model: Model, trained: Model) -> None:
     Raises:
         UsageError: the models are of different sizes.
     """
-    parts = parts_taken(trained, same_task=type(model) is type(trained))
+    same_task = type(model) is type(trained)
+    parts = parts_taken(trained, same_task=same_task)
+    own = _OWN if isinstance(model, ChoiceModel) and not same_task else ()
     new, old = (
-        {name: tensor for name, tensor in _weights(each).items() if _part(name) in parts}
+        {name: tensor for name, tensor in _weights(each).items() if _part(name) in parts and name not in own}
         for each in (model, trained)
     )
     unlike = [
