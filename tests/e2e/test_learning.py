@@ -30,6 +30,7 @@ SMALL = (
     "--set=retrieval.sketch_dim=500",
     "--set=retrieval.joint_dim=64",
 )
+COMPARED = ("--set=attention.compares=true",)  # which counts where there is something to compare with
 BASE = "--set=detector.enabled=false"
 TRACES = Path(__file__).parents[2] / "bench/traces.py"
 
@@ -108,7 +109,9 @@ def asked(
     for name in ("ct-san", "base-san"):
         start = ("--from", described[name], "--set=training.batch_size=16")
         for task in ("fill", "choose", "rank"):
-            ctsan_here("train", task, *corpus, *SMALL, *quick, *start, "--out", folder / name / task)
+            ctsan_here(
+                "train", task, *corpus, *SMALL, *quick, *COMPARED, *start, "--out", folder / name / task
+            )
     return folder
 
 
@@ -117,7 +120,7 @@ def asked(
     [
         ("fill", "accuracy", 0.3),  # the commonest word would fill one blank in ten
         ("choose", "accuracy", 0.4),  # of five
-        ("rank", "R@10", 0.35),  # of 60
+        ("rank", "R@10", 0.42),  # of 60
     ],
 )
 def test_questions_are_answered_far_above_chance(
@@ -132,7 +135,8 @@ def test_questions_are_answered_far_above_chance(
 
 
 @pytest.mark.parametrize(
-    ("task", "metric", "more"), [("fill", "accuracy", 0.0), ("choose", "accuracy", 0.1), ("rank", "MRR", 0.0)]
+    ("task", "metric", "more"),
+    [("fill", "accuracy", 0.0), ("choose", "accuracy", 0.1), ("rank", "MRR", 0.05)],
 )
 def test_concept_words_help_to_answer_questions(
     task: str,
@@ -142,7 +146,7 @@ def test_concept_words_help_to_answer_questions(
     asked: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """On validation and test clips. Of choices three seeds got .62 right, and .31 without concept words."""
+    """On validation and test clips. Three trainings chose .59 rightly, and .31 without concept words."""
     with_words, without = (
         mean(
             [measured(asked / name / task, corpus, capsys, "--split", split) for split in ("val", "test")],

@@ -99,13 +99,29 @@ def test_another_task_takes_what_all_have_in_common(
     assert {"clip_encoder.channel_means", "clip_encoder.reduce.conv.weight"} < shared
     assert {"word_input.attention.relate", "clip_encoder.detector.attend.first.weight"} < shared
     assert "lstm.layers.1.from_hidden.weight" in shared
-    if task == "choose":  # which holds words against concept words from the start
-        shared -= {"word_input.attention.relate", "word_input.attention.gate"}
-        assert torch.equal(new["word_input.attention.relate"], torch.eye(8))
     for name in shared - {"clip_encoder.word_noise"}:
         assert torch.equal(new[name][: len(old[name])], old[name]), name
     for name in new.keys() - shared:
         assert torch.equal(new[name], fresh[name]), name
+
+
+@pytest.mark.parametrize("task", ["choose", "rank"])
+def test_a_comparison_begins_anew(words: Words, store: FeatureStore, task: TaskName) -> None:
+    """Words like a concept word are taken away; all else comes from the description."""
+    trained, model = (
+        make_trained("describe", words, store),
+        make(task, words, store, "attention.compares=true"),
+    )
+    start_from_model(model, trained)
+    attention = model.word_input.attention  # type: ignore[union-attr]  # both tasks have it
+    assert torch.equal(attention.relate, torch.eye(8))
+    assert torch.equal(attention.gate, torch.full((8,), -1.0))
+    assert torch.equal(attention.project.weight, trained.decode.word_input.attention.project.weight)  # type: ignore[union-attr]
+    further = make(task, words, store, "attention.compares=true")
+    with torch.no_grad():
+        attention.gate.fill_(0.3)
+    start_from_model(further, model)
+    assert torch.equal(further.word_input.attention.gate, attention.gate)  # type: ignore[union-attr]
 
 
 def test_a_description_starts_from_other_tasks_too(words: Words, store: FeatureStore) -> None:

@@ -29,6 +29,7 @@ class ChoiceModel(ScoreScale):
         clip_encoder: ClipEncoder,
         hidden_dim: int,
         input_attention: bool = True,
+        compares: bool = False,
         num_layers: int = 2,
         dropout: float = 0.2,
     ) -> None:
@@ -39,7 +40,7 @@ class ChoiceModel(ScoreScale):
             embedding_dim=clip_encoder.embedding.embedding_dim,
             hidden_dim=hidden_dim,
             attention=input_attention and clip_encoder.detector is not None,
-            compares=True,
+            compares=compares,
         )
         self.lstm = LayerNormLSTM(
             input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout

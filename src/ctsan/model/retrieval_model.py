@@ -37,6 +37,7 @@ class RetrievalModel(ScoreScale):
         joint_dim: int = 1500,
         pieces: int = 2,
         input_attention: bool = True,
+        compares: bool = False,
         num_layers: int = 2,
         dropout: float = 0.2,
         joint_dropout: float = 0.5,
@@ -50,6 +51,7 @@ class RetrievalModel(ScoreScale):
             embedding_dim=clip_encoder.embedding.embedding_dim,
             hidden_dim=hidden_dim,
             attention=input_attention and clip_encoder.detector is not None,
+            compares=compares,
         )
         self.lstm = LayerNormLSTM(
             input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout

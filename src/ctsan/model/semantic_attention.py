@@ -14,12 +14,13 @@ class InputSemanticAttention(nn.Module):
     """Mix the concept words most related to a word into that word (φ, eqs. 9 and 10).
 
     Args:
-        compares: begin as a comparison, where a sentence is held against a clip: W_γ relates a word to those
-            like it, and they are taken away from it. What is left is what the clip does not explain.
+        compares: begin as a comparison, for a sentence that is held against a clip: W_γ relates a word to
+            those like it, and they are taken away from it. What is left is what the clip does not explain.
     """
 
     def __init__(self, *, embedding_dim: int, hidden_dim: int, compares: bool = False) -> None:
         super().__init__()
+        self.compares = compares
         self.relate = nn.Parameter(torch.empty(embedding_dim, embedding_dim))  # W_γ
         self.gate = nn.Parameter(torch.full((embedding_dim,), _FIRST_GATE))  # w_{x,a}
         self.project = nn.Linear(embedding_dim, hidden_dim, bias=False)  # W_x

@@ -82,10 +82,11 @@ def build_model(
             case "fill":
                 return BlankModel(**shared, **saying, both_ways=settings.model.both_ways)
             case "choose":
-                return ChoiceModel(**shared)
+                return ChoiceModel(**shared, compares=settings.attention.compares)
             case "rank":
                 return RetrievalModel(
                     **shared,
+                    compares=settings.attention.compares,
                     sketch_dim=settings.retrieval.sketch_dim,
                     joint_dim=settings.retrieval.joint_dim,
                     joint_dropout=settings.retrieval.dropout,

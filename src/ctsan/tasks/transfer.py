@@ -10,6 +10,7 @@ from torch import Tensor
 from ctsan.config import Settings, settings_from_json
 from ctsan.errors import UsageError
 from ctsan.model.choice_model import ChoiceModel
+from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.building import Model
 
 # What a model is and how it is asked: the new one begins with the answers of the old one. How it is trained
@@ -36,7 +37,7 @@ _FIXED = (
 # Parts that the models of all tasks have, and what they are called in those that call them otherwise.
 _SHARED = ("clip_encoder", "word_input", "lstm")
 _COMMON_NAMES = {"decode.word_input.": "word_input.", "decode.lstm.": "lstm.", "read_forwards.": "lstm."}
-# To choose, words are held against concept words: another relation than that by which the next one is said.
+# Words are held against concept words by another relation than that by which the next one is said.
 _OWN = ("word_input.attention.relate", "word_input.attention.gate")
 
 
@@ -86,7 +87,7 @@ def start_from_model(model: Model, trained: Model) -> None:
     """
     same_task = type(model) is type(trained)
     parts = parts_taken(trained, same_task=same_task)
-    own = _OWN if isinstance(model, ChoiceModel) and not same_task else ()
+    own = _OWN if not same_task and _compares(model) else ()
     new, old = (
         {name: tensor for name, tensor in _weights(each).items() if _part(name) in parts and name not in own}
         for each in (model, trained)
@@ -120,6 +121,11 @@ def _common(name: str) -> str:
 
 def _part(name: str) -> str:
     return name.partition(".")[0]
+
+
+def _compares(model: Model) -> bool:
+    attention = model.word_input.attention if isinstance(model, ChoiceModel | RetrievalModel) else None
+    return attention is not None and attention.compares
 
 
 def _has_room(new: Tensor, old: Tensor) -> bool:
