@@ -56,7 +56,8 @@ def test_unknown_names_are_refused_with_a_suggestion() -> None:
     assert message_of("detektor.weighted=true") == "Unknown section [detektor]. Did you mean 'detector'?"
     assert message_of(profile="papers") == "Unknown profile 'papers'. Did you mean 'paper'?"
     assert message_of(profile="x") == "Unknown profile 'x'. There are paper and laptop."
-    assert message_of("attention.xyz=1") == "Unknown setting 'xyz' in [attention]. It has input, output, compares."
+    expected = "Unknown setting 'xyz' in [attention]. It has input, output, compares."
+    assert message_of("attention.xyz=1") == expected
 
 
 @pytest.mark.parametrize(
