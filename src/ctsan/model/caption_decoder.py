@@ -51,11 +51,20 @@ class CaptionDecoder(nn.Module):
         nn.init.xavier_uniform_(self.say.weight)
         nn.init.zeros_(self.say.bias)
 
-    def forward(self, words: Tensor, concepts: Tensor, state: State) -> tuple[Decoded, State]:
+    def related(self, concepts: Tensor) -> Tensor | None:
+        """What is the same at every step of a sentence."""
+        return None if self.output_attention is None else self.output_attention.related(concepts)
+
+    def forward(
+        self, words: Tensor, concepts: Tensor, state: State, related: Tensor | None = None
+    ) -> tuple[Decoded, State]:
         """Words so far (B, T, E) and concept words (B, K, E) to what follows each of the words.
 
         Under teacher forcing T is the whole sentence at once; in a search it is one word, with the state
         that the last call returned. The first state is the video encoder's: h_0 = s_N, its cells included.
+
+        Args:
+            related: what `related` makes of the concept words, where that is known already.
         """
         words = F.dropout(words, self.dropout, self.training)
         x, input_weights = self.word_input(words, concepts)  # eqs. 9 and 10
@@ -63,5 +72,5 @@ class CaptionDecoder(nn.Module):
         hidden = F.dropout(hidden, self.dropout, self.training)
         output_weights = None
         if self.output_attention is not None:
-            hidden, output_weights = self.output_attention(hidden, concepts)  # eqs. 11 and 12
+            hidden, output_weights = self.output_attention(hidden, concepts, related)  # eqs. 11 and 12
         return Decoded(self.say(hidden), input_weights, output_weights), state  # eq. 13

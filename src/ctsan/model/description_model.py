@@ -54,7 +54,13 @@ class DescriptionModel(nn.Module):
         ]
         return decoded
 
-    def next_words(self, last: Tensor, concepts: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step of a search: words (B,) and concept words (B, K, E) to log-probabilities (B, words)."""
-        decoded, state = self.decode(self.clip_encoder.embedding(last[:, None]), concepts, state)
+    def next_words(
+        self, last: Tensor, concepts: Tensor, state: State, related: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """One step of a search: words (B,) and concept words (B, K, E) to log-probabilities (B, words).
+
+        Args:
+            related: what the decoder's `related` makes of the concept words: the same at every step.
+        """
+        decoded, state = self.decode(self.clip_encoder.embedding(last[:, None]), concepts, state, related)
         return decoded.scores[:, 0].log_softmax(dim=-1), state

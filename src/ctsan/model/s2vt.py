@@ -66,7 +66,16 @@ class S2VTDecoder(nn.Module):
         nn.init.xavier_uniform_(self.say.weight)
         nn.init.zeros_(self.say.bias)
 
-    def forward(self, words: Tensor, concepts: Tensor, state: State) -> tuple[Decoded, State]:  # noqa: ARG002  # it has no concept words
+    def related(self, concepts: Tensor) -> None:
+        """It has no concept words."""
+
+    def forward(
+        self,
+        words: Tensor,
+        concepts: Tensor,  # noqa: ARG002  # it has none
+        state: State,
+        related: None = None,  # noqa: ARG002  # it has none
+    ) -> tuple[Decoded, State]:
         """Words so far (B, T, E) to what follows each of them; T is a whole sentence, or one word."""
         words = F.dropout(words, self.dropout, self.training)
         no_frames = words.new_zeros(*words.shape[:2], self.stack.hidden_dim)

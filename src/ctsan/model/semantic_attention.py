@@ -47,11 +47,22 @@ class OutputSemanticAttention(nn.Module):
         self.gate = nn.Parameter(torch.full((hidden_dim,), _FIRST_GATE))  # w_{h,a}
         nn.init.xavier_uniform_(self.relate.weight)
 
-    def forward(self, hidden: Tensor, concepts: Tensor) -> tuple[Tensor, Tensor]:
-        """States (B, T, D) and concept words (B, K, E) to states (B, T, D) and weights (B, T, K)."""
-        related = self.relate(concepts.tanh())  # (B, K, D)
+    def forward(
+        self, hidden: Tensor, concepts: Tensor, related: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """States (B, T, D) and concept words (B, K, E) to states (B, T, D) and weights (B, T, K).
+
+        Args:
+            related: what `related` makes of the concept words, where that is known already.
+        """
+        related = self.related(concepts) if related is None else related
         weights = (hidden @ related.mT).softmax(dim=-1)  # (B, T, K)
         return hidden + self.gate * (weights @ related), weights
+
+    def related(self, concepts: Tensor) -> Tensor:
+        """Concept words (B, K, E) as they are mixed into every state, (B, K, D)."""
+        mixed: Tensor = self.relate(concepts.tanh())
+        return mixed
 
 
 @torch.no_grad()

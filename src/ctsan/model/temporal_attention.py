@@ -80,14 +80,24 @@ class TemporalAttentionDecoder(nn.Module):
         for layer in (self.from_state, self.join, self.say):
             nn.init.zeros_(layer.bias)
 
-    def forward(self, words: Tensor, frames: Tensor, state: State) -> tuple[Decoded, State]:
+    def related(self, frames: Tensor) -> Tensor:
+        """What is the same at every step of a sentence."""
+        seen: Tensor = self.from_frame(frames)  # (B, N, D)
+        return seen
+
+    def forward(
+        self, words: Tensor, frames: Tensor, state: State, related: Tensor | None = None
+    ) -> tuple[Decoded, State]:
         """Words so far (B, T, E) and frames (B, N, D) to what follows each of the words.
 
         A step looks by what the last one left, so there is one after the other even when all are known.
+
+        Args:
+            related: what `related` makes of the frames, where that is known already.
         """
         words = F.dropout(words, self.dropout, self.training)
         is_real = (frames != 0).any(dim=2)  # (B, N)
-        seen = self.from_frame(frames)  # (B, N, D)
+        seen = self.related(frames) if related is None else related
         said = []
         for word in words.unbind(1):
             energy = self.weigh((self.from_state(state.top)[:, None] + seen).tanh())[..., 0]  # (B, N)

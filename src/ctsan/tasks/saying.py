@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeGuard
@@ -112,17 +111,30 @@ def _search(
     """Sentences in numbers of all members' words together."""
     members, encodings = zip(*telling, strict=True)
     device = encodings[0].concepts.device
-    known = [torch.tensor(member.words.vocabulary.encode(words), device=device) for member in members]
+    known = [
+        None if own == words else torch.tensor(vocabulary.encode(words), device=device)
+        for vocabulary in (member.words.vocabulary for member in members)
+        for own in [vocabulary.words]
+    ]
     concepts = [encoding.concepts.repeat_interleave(beam, dim=0) for encoding in encodings]
+    related = [
+        None if own is None else own.repeat_interleave(beam, dim=0)
+        for own in (member.model.decode.related(encoding.concepts) for member, encoding in telling)
+    ]
     shapes = [encoding.state.hidden.shape for encoding in encodings]
 
     def next_words(last: Tensor, state: State) -> tuple[Tensor, State]:
-        said, states = [], []
-        for member, numbers, seen, own in zip(members, known, concepts, _parted(state, shapes), strict=True):
-            scores, after = member.model.next_words(numbers[last], seen, own)
-            said.append(scores[:, numbers].masked_fill(numbers == UNK, -torch.inf))
+        total, states = torch.zeros((), device=device), []
+        parts = zip(members, known, concepts, related, _parted(state, shapes), strict=True)
+        for member, numbers, seen, same, own in parts:
+            scores, after = member.model.next_words(
+                last if numbers is None else numbers[last], seen, own, same
+            )
+            if numbers is not None:
+                scores = scores[:, numbers].masked_fill_(numbers == UNK, -torch.inf)
+            total = scores.exp_().add_(total)
             states.append(after)
-        return torch.stack(said).logsumexp(dim=0) - math.log(len(said)), _together(states)
+        return total.div_(len(states)).log_(), _together(states)
 
     return beam_search(
         next_words,
