@@ -105,13 +105,17 @@ def asked(
 ) -> Path:
     """Folders of runs of the other tasks, which see clips as the descriptions do."""
     folder = tmp_path_factory.mktemp("asked")
-    quick = ("--set=training.steps=150", "--set=training.evaluations=1", "--set=training.keep_clips=true")
+    quick = ("--set=training.evaluations=1", "--set=training.keep_clips=true", "--set=training.batch_size=16")
     for name in ("ct-san", "base-san"):
-        start = ("--from", described[name], "--set=training.batch_size=16")
-        for task in ("fill", "choose", "rank"):
-            ctsan_here(
-                "train", task, *corpus, *SMALL, *quick, *COMPARED, *start, "--out", folder / name / task
+        for task, steps in (("fill", 150), ("choose", 100), ("rank", 100)):
+            start = (
+                "--from",
+                described[name],
+                f"--set=training.steps={steps}",
+                "--out",
+                folder / name / task,
             )
+            ctsan_here("train", task, *corpus, *SMALL, *quick, *COMPARED, *start)
     return folder
 
 
@@ -119,8 +123,8 @@ def asked(
     ("task", "metric", "enough"),
     [
         ("fill", "accuracy", 0.3),  # the commonest word would fill one blank in ten
-        ("choose", "accuracy", 0.4),  # of five
-        ("rank", "R@10", 0.42),  # of 60
+        ("choose", "accuracy", 0.33),  # of five
+        ("rank", "R@10", 0.4),  # of 60
     ],
 )
 def test_questions_are_answered_far_above_chance(
@@ -146,7 +150,7 @@ def test_concept_words_help_to_answer_questions(
     asked: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """On validation and test clips. Three trainings chose .59 rightly, and .31 without concept words."""
+    """On validation and test clips. A training chose .50 rightly, and .25 without concept words."""
     with_words, without = (
         mean(
             [measured(asked / name / task, corpus, capsys, "--split", split) for split in ("val", "test")],
