@@ -138,7 +138,8 @@ def common_task(runs: Sequence[TrainedRun]) -> TaskName:
     found = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
     raise UsageError(
         f"The runs do not answer the same questions: {found}. Say which to ask with --task, or name runs of "
-        "one task; those of 'embed' may stand beside runs of 'choose', and both beside runs of 'rank'."
+        "one task; those of 'embed' may stand beside runs of 'describe', 'choose' and 'rank', and those of "
+        "'choose' beside runs of 'rank'."
     )
 
 
