@@ -220,8 +220,8 @@ def test_what_cannot_be_measured_says_so(
     for message, arguments in (
         ("The runs do not answer the same questions:", (runs["fill"], runs["rank"], *train)),
         (
-            "those of 'embed' may stand beside runs of 'describe', 'choose' and 'rank', and those of 'choose' "
-            "beside runs of 'rank'",
+            "those of 'embed' may stand beside runs of 'describe', 'choose' and 'rank', and those of "
+            "'choose' beside runs of 'rank'",
             (runs["describe"], runs["rank"], *train),
         ),
         ("items of 'rank', and the runs are of 'fill'", (runs["fill"], *train, "--items", items["rank"])),

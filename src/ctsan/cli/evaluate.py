@@ -54,9 +54,9 @@ def command(
     """Measure what RUNS answer, several of one task as one, and their concept words.
 
     Blanks, choices and queries are those of --items or of the corpus, or built from its captions, the same
-    for every run. Runs of 'embed' may stand beside others, and runs of 'choose' beside runs of 'rank'. Captions
-    are measured as in publications, which needs Java. Intervals say how far the choice of clips may have
-    moved a figure.
+    for every run. Runs of 'embed' may stand beside others, and runs of 'choose' beside runs of 'rank'.
+    Captions are measured as in publications, which needs Java. Intervals say how far the choice of clips may
+    have moved a figure.
 
     \b
     Examples:
