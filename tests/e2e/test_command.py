@@ -119,7 +119,13 @@ def test_an_interrupted_command_says_that_it_can_go_on(shapes: Path, tmp_path: P
         for clip in shapes.glob("clips/*.mp4"):
             shutil.copy(clip, many / f"{number}-{clip.name}")
     command = [sys.executable, "-m", "ctsan", "features", str(many), "--out", str(tmp_path / "f")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
     while process.poll() is None and not list(tmp_path.glob("f/clips/*/*.safetensors")):
         time.sleep(0.002)
     process.send_signal(signal.SIGINT)
