@@ -78,9 +78,7 @@ class DetectorSettings:
 class AttentionSettings:
     input: Switch = True
     output: Switch = True
-    compares: Switch = (
-        False  # to choose and to rank: W_γ begins as the identity and w as -1, see docs/training.md
-    )
+    compares: Switch = False  # to choose and to rank: W_γ begins as the identity and w as -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,10 +111,9 @@ def _search(
     """Sentences in numbers of all members' words together."""
     members, encodings = zip(*telling, strict=True)
     device = encodings[0].concepts.device
+    vocabularies = [member.words.vocabulary for member in members]
     known = [
-        None if own == words else torch.tensor(vocabulary.encode(words), device=device)
-        for vocabulary in (member.words.vocabulary for member in members)
-        for own in [vocabulary.words]
+        None if own.words == words else torch.tensor(own.encode(words), device=device) for own in vocabularies
     ]
     concepts = [encoding.concepts.repeat_interleave(beam, dim=0) for encoding in encodings]
     related = [
