@@ -40,8 +40,8 @@ DetectorKind = Annotated[
     _one_of("traces", "average", "decoupled", "nearest", "random"),
 ]
 DecoderKind = Annotated[
-    Literal["semantic", "s2vt", "temporal"],
-    _one_of("semantic", "s2vt", "temporal"),
+    Literal["semantic", "s2vt", "temporal", "pooled"],
+    _one_of("semantic", "s2vt", "temporal", "pooled"),
 ]
 Precision = Annotated[Literal["auto", "float32", "bfloat16"], _one_of("auto", "float32", "bfloat16")]
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.dual_encoder import DualEncoder, MeanPooling, in_batch_loss
+from ctsan.model.dual_encoder import DualEncoder, in_batch_loss
+from ctsan.model.mean_pooling import MeanPooling
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""S2VT and temporal attention: what they read at once is what they say word by word."""
+"""S2VT, temporal attention and mean pooling: what they read at once is what they say word by word."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.description_model import DescriptionModel
+from ctsan.model.mean_pooling import PooledDecoder, PooledEncoder
 from ctsan.model.s2vt import S2VTDecoder, S2VTStack
 from ctsan.model.temporal_attention import FrameEncoder, TemporalAttentionDecoder
 
@@ -44,7 +45,16 @@ def temporal() -> DescriptionModel:
     return DescriptionModel(clip_encoder=encoder, hidden_dim=D, decoder=decoder).eval()
 
 
-MODELS = pytest.mark.parametrize("model", [s2vt(), temporal()], ids=["s2vt", "temporal"])
+def pooled() -> DescriptionModel:
+    torch.manual_seed(0)
+    encoder = PooledEncoder(
+        channels=C, embedding=torch.randn(WORDS, E), candidate_words=torch.arange(3), hidden_dim=D
+    )
+    decoder = PooledDecoder(embedding=encoder.embedding, hidden_dim=D)
+    return DescriptionModel(clip_encoder=encoder, hidden_dim=D, decoder=decoder, say_from_words=True).eval()
+
+
+MODELS = pytest.mark.parametrize("model", [s2vt(), temporal(), pooled()], ids=["s2vt", "temporal", "pooled"])
 
 
 def clips() -> tuple[Tensor, Tensor]:
@@ -85,9 +95,15 @@ def test_all_that_they_have_is_learnt_from_words(model: DescriptionModel) -> Non
 
 
 @torch.no_grad()
-def test_temporal_attention_does_not_know_the_order_of_frames_and_s2vt_does() -> None:
+def test_only_s2vt_knows_the_order_of_frames() -> None:
     maps, real = clips()
     words = torch.randint(WORDS, (B, T), generator=torch.Generator().manual_seed(3))
-    for model, knows in ((temporal(), False), (s2vt(), True)):
+    for model, knows in ((temporal(), False), (pooled(), False), (s2vt(), True)):
         said, turned = (model(words, model.clip_encoder(seen, real)).scores for seen in (maps, maps.flip(1)))
         assert torch.allclose(said, turned, atol=1e-5) is not knows
+
+
+def test_mean_pooling_says_words_by_the_vectors_that_it_reads_them_by() -> None:
+    model = pooled()
+    model.load_state_dict(model.state_dict())
+    assert model.decode.say.weight is model.clip_encoder.embedding.weight

@@ -51,6 +51,7 @@ class Order:
     overrides: tuple[str, ...]
     features: Path | None  # made in the cache if none are given
     source: Path | None  # a run to start from
+    vectors: Path | None = None  # of words, learnt elsewhere
 
     def store(self, settings: Settings) -> Path:
         return self.features or features_folder(self.corpus, mirrored=settings.training.mirror)
@@ -229,11 +230,11 @@ def _prepare_words(
     New concept words would be part of how clips are seen: where that stays, the words do too.
     """
     if source is None:
-        return _words_of(clips, settings), None
+        return _words_of(order, clips, settings), None
     trained = source.member.model
     learnt: Embedding = trained.clip_encoder.embedding.weight.detach().numpy()
     kept = replace(source.member.words, embedding=learnt)
-    words = kept if settings.training.keep_clips else kept.extended_by(_words_of(clips, settings))
+    words = kept if settings.training.keep_clips else kept.extended_by(_words_of(order, clips, settings))
     origin = Origin(
         run=str(source.folder),
         task=source.task,
@@ -252,11 +253,12 @@ def _prepare_words(
     return words, origin
 
 
-def _words_of(clips: Corpus, settings: Settings) -> Words:
+def _words_of(order: Order, clips: Corpus, settings: Settings) -> Words:
     warn("Preparing the words of the training captions.")
     return prepare_words(
         clips.captions("train"),
         num_concepts=settings.detector.num_candidates,
         embedding_dim=settings.model.embedding_dim,
         seed=settings.training.seed,
+        vectors=order.vectors,
     )

@@ -84,6 +84,11 @@ def _command_for(task_name: TaskName) -> click.Command:
         "'default' is the model that ctsan carries.",
     )
     @click.option(
+        "--vectors",
+        type=click.Path(path_type=Path),
+        help="Word vectors of others, as GloVe's, to begin with beside those learnt from the captions.",
+    )
+    @click.option(
         "--ensemble",
         type=click.IntRange(min=2),
         metavar="N",
@@ -97,6 +102,7 @@ def _command_for(task_name: TaskName) -> click.Command:
         overrides: tuple[str, ...],
         features: Path | None,
         source: Path | None,
+        vectors: Path | None,
         ensemble: int | None,
         as_json: bool,
     ) -> None:
@@ -110,6 +116,7 @@ def _command_for(task_name: TaskName) -> click.Command:
             overrides=(*_OWN_SETTINGS.get(task_name, ()), *overrides),
             features=features,
             source=source and run_to_start_from(source, task_name),
+            vectors=vectors,
         )
         _train(order, out, ensemble, as_json=as_json)
 

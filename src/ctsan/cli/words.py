@@ -28,9 +28,21 @@ from ctsan.cli.output import print_json, print_table, progress_bar
 @click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For the vectors."
 )
+@click.option(
+    "--vectors",
+    type=click.Path(path_type=Path),
+    help="Word vectors of others, as GloVe's: the first part of each word's vector.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
-    corpus: Path, out: Path | None, concepts: int, min_count: int, dim: int, seed: int, as_json: bool
+    corpus: Path,
+    out: Path | None,
+    concepts: int,
+    min_count: int,
+    dim: int,
+    seed: int,
+    vectors: Path | None,
+    as_json: bool,
 ) -> None:
     """Learn the words of CORPUS from its training captions, and from no others.
 
@@ -58,7 +70,13 @@ def command(
             bar.refresh()
 
         words = prepare_words(
-            captions, num_concepts=concepts, min_count=min_count, embedding_dim=dim, seed=seed, progress=show
+            captions,
+            num_concepts=concepts,
+            min_count=min_count,
+            embedding_dim=dim,
+            seed=seed,
+            vectors=vectors,
+            progress=show,
         )
     words.save(folder)
     commonest = list(words.concepts.words[:10])

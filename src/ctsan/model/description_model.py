@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from ctsan.model.caption_decoder import CaptionDecoder, Decoded
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
+from ctsan.model.mean_pooling import PooledDecoder, PooledEncoder
 from ctsan.model.s2vt import S2VTDecoder
 from ctsan.model.semantic_attention import start_from_words
 from ctsan.model.temporal_attention import TemporalAttentionDecoder
@@ -23,14 +24,14 @@ class DescriptionModel(nn.Module):
     def __init__(
         self,
         *,
-        clip_encoder: ClipEncoder,
+        clip_encoder: ClipEncoder | PooledEncoder,
         hidden_dim: int,
         input_attention: bool = True,
         output_attention: bool = True,
         num_layers: int = 2,
         dropout: float = 0.2,
         say_from_words: bool = False,
-        decoder: S2VTDecoder | TemporalAttentionDecoder | None = None,
+        decoder: S2VTDecoder | TemporalAttentionDecoder | PooledDecoder | None = None,
     ) -> None:
         super().__init__()
         self.clip_encoder = clip_encoder
@@ -44,7 +45,7 @@ class DescriptionModel(nn.Module):
             num_layers=num_layers,
             dropout=dropout,
         )
-        if say_from_words:
+        if say_from_words and not isinstance(decoder, PooledDecoder):  # which always does
             start_from_words(self.decode.say, clip_encoder.embedding.weight, self.decode.output_attention)
 
     def forward(self, words: Tensor, encoding: ClipEncoding) -> Decoded:

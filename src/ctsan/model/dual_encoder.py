@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ctsan.model.choice_model import Scored
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.lstm import State
+from ctsan.model.mean_pooling import MeanPooling
 from ctsan.model.score_scale import ScoreScale
 
 
@@ -26,42 +26,6 @@ class Matches(NamedTuple):
     found: float  # with their clips
     none: float  # without their clips and those that are most like them
     none_alone: float  # without their clips only, where others may suit as well
-
-
-class MeanPooling(nn.Module):
-    """Stands where other models have a clip encoder: the mean feature is the state, and no words are seen."""
-
-    candidate_words: Tensor
-    channel_means: Tensor
-    channel_scales: Tensor
-    detector = None
-    num_concepts = 0
-
-    def __init__(self, *, channels: int, embedding: Tensor, candidate_words: Tensor) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(len(embedding), embedding.shape[1])
-        with torch.no_grad():
-            self.embedding.weight.copy_(embedding)
-        self.register_buffer("candidate_words", candidate_words)
-        self.register_buffer("channel_means", torch.zeros(channels))
-        self.register_buffer("channel_scales", torch.ones(channels))
-
-    @torch.no_grad()
-    def start_from(self, means: Tensor, scales: Tensor) -> None:
-        """Begin with the means and scales of the channels in the training clips, both (C,)."""
-        self.channel_means.copy_(means)
-        self.channel_scales.copy_(scales)
-
-    def forward(self, maps: Tensor, frame_is_real: Tensor, reference: Tensor | None = None) -> ClipEncoding:  # noqa: ARG002  # as of ClipEncoder
-        """Maps (B, N, h, w, C) to their means over real frames and places."""
-        frames = maps.mean(dim=(2, 3))  # (B, N, C)
-        shares = frame_is_real / frame_is_real.sum(dim=1, keepdim=True)
-        means = torch.einsum("bnc,bn->bc", frames, shares.to(frames.dtype))
-        pooled = F.layer_norm((means - self.channel_means) / self.channel_scales, means.shape[1:])
-        nothing = maps.new_zeros(len(maps), 0)
-        concepts = maps.new_zeros(len(maps), 0, self.embedding.embedding_dim)
-        state = State(pooled[None], pooled[None])
-        return ClipEncoding(state, concepts, nothing.long(), nothing, None)
 
 
 class DualEncoder(ScoreScale):

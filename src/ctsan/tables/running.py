@@ -18,6 +18,7 @@ from ctsan.atomic import write_json
 from ctsan.config import Settings, settings_from_json
 from ctsan.data.corpus import Corpus
 from ctsan.errors import RunError, UsageError
+from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.tables.plan import Training, description_of, is_decoupled, settings_of
@@ -189,9 +190,9 @@ def _detector_model(workshop: Workshop, settings: Settings) -> DetectorModel:
     store = workshop.store
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.training.seed)
-        return DetectorModel(
-            build_clip_encoder(settings, workshop.words, grid=store.grid, channels=store.channels)
-        )
+        encoder = build_clip_encoder(settings, workshop.words, grid=store.grid, channels=store.channels)
+        assert isinstance(encoder, ClipEncoder)
+        return DetectorModel(encoder)
 
 
 def _take_detector(workshop: Workshop, training: Training, model: Model) -> None:

@@ -16,7 +16,8 @@ from ctsan.data.item_building import build_items
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.description_model import DescriptionModel
-from ctsan.model.dual_encoder import DualEncoder, MeanPooling
+from ctsan.model.dual_encoder import DualEncoder
+from ctsan.model.mean_pooling import MeanPooling
 from ctsan.model.nearest_words import NearestWords
 from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.blank import BlankTask
@@ -189,12 +190,14 @@ def start_from_clips(
     most = max((clip.times for clip in clips), default=1)
     clips = [clip for clip in clips if clip.times == most]  # what others have captioned may look otherwise
     encoder = model.clip_encoder
+    means, scales, directions = channel_statistics(clips, store)
     if isinstance(encoder, MeanPooling):
-        means, scales, _ = channel_statistics(clips, store)
         encoder.start_from(means, scales)
-        return
-    used = references([words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words))
-    encoder.start_from(*channel_statistics(clips, store), used.mean(dim=0))
+    else:
+        used = references(
+            [words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words)
+        )
+        encoder.start_from(means, scales, directions, used.mean(dim=0))
     if isinstance(encoder.detector, NearestWords):
         _know_clips(encoder.detector, clips, store, words)
     captions = [caption for clip in clips for caption in clip.captions]

@@ -12,6 +12,7 @@ from ctsan.model.average_detector import AverageDetector
 from ctsan.model.clip_encoder import ClipEncoder, GivenWords, LearntWords
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.decoupled_detector import DecoupledDetector
+from ctsan.model.mean_pooling import PooledDecoder, PooledEncoder
 from ctsan.model.nearest_words import NearestWords
 from ctsan.model.random_words import RandomWords
 from ctsan.model.s2vt import S2VTDecoder, S2VTStack
@@ -24,7 +25,7 @@ _RECOMPUTE_ABOVE = 10_000  # hidden x attention dimensions: beyond, what traces 
 
 def build_clip_encoder(
     settings: Settings, words: Words, *, grid: tuple[int, int], channels: int
-) -> ClipEncoder:
+) -> ClipEncoder | PooledEncoder:
     model, detector = settings.model, settings.detector
     candidates = words.concepts.words
     shared: dict[str, Any] = {
@@ -32,9 +33,13 @@ def build_clip_encoder(
         "embedding": torch.from_numpy(words.embedding),
         "candidate_words": torch.tensor(words.vocabulary.encode(candidates)),
         "hidden_dim": model.hidden_dim,
+        "channel_dropout": model.channel_dropout,
+    }
+    if model.decoder == "pooled":
+        return PooledEncoder(**shared)
+    shared |= {
         "num_concepts": min(detector.num_concepts, len(candidates)),
         "region_kernel": model.region_kernel,
-        "channel_dropout": model.channel_dropout,
     }
     if model.decoder == "temporal":
         return FrameEncoder(**shared, max_frames=model.max_frames)
@@ -48,13 +53,16 @@ def build_clip_encoder(
     )
 
 
-def build_decoder(settings: Settings, encoder: ClipEncoder) -> S2VTDecoder | TemporalAttentionDecoder | None:
+def build_decoder(
+    settings: Settings, encoder: ClipEncoder | PooledEncoder
+) -> S2VTDecoder | TemporalAttentionDecoder | PooledDecoder | None:
     """What says words in place of the paper's decoder; None for that one."""
     model, num_words = settings.model, encoder.embedding.num_embeddings
     match model.decoder:
         case "semantic":
             return None
         case "s2vt":
+            assert isinstance(encoder, ClipEncoder)
             assert isinstance(encoder.encode_video, S2VTStack)
             return S2VTDecoder(stack=encoder.encode_video, num_words=num_words, dropout=model.dropout)
         case "temporal":
@@ -63,6 +71,10 @@ def build_decoder(settings: Settings, encoder: ClipEncoder) -> S2VTDecoder | Tem
                 embedding_dim=encoder.embedding.embedding_dim,
                 hidden_dim=model.hidden_dim,
                 dropout=model.dropout,
+            )
+        case "pooled":
+            return PooledDecoder(
+                embedding=encoder.embedding, hidden_dim=model.hidden_dim, dropout=model.dropout
             )
 
 

@@ -53,6 +53,7 @@ class TaskClips:
         self.train = [clip for clip in train if clip.id in store and clip.captions]
         self.learnt = [clip for clip in self.train for _ in range(clip.times)]
         self.validation = [clip for clip in validation if clip.id in store]
+        self._means: dict[tuple[str, bool], Tensor] = {}  # by clip, and whether mirrored
         self._concepts = {
             clip.id: words.concepts.reference(clip.captions) for clip in (*self.train, *self.validation)
         }
@@ -69,6 +70,12 @@ class TaskClips:
     def maps(self, clips: Sequence[Clip], *, mirrored: Sequence[bool]) -> tuple[Tensor, Tensor]:
         """Padded maps (B, N, h, w, C), and which frames are real (B, N)."""
         return pad_maps([self._maps(clip, mirrored=flip) for clip, flip in zip(clips, mirrored, strict=True)])
+
+    def means(self, clips: Sequence[Clip], *, mirrored: Sequence[bool]) -> Tensor:
+        """The means of the clips' maps, each read once and kept: (B, 1, 1, 1, C), one place in one frame."""
+        return torch.stack(
+            [self._mean(clip, mirrored=flip) for clip, flip in zip(clips, mirrored, strict=True)]
+        )
 
     def reference(self, clips: Sequence[Clip]) -> Tensor:
         """p* of the paper, (B, V)."""
@@ -156,6 +163,14 @@ class TaskClips:
     def _some_at_once(self, clips: Sequence[Clip]) -> Iterator[list[Maps]]:
         for start in range(0, len(clips), _AT_ONCE):
             yield [self.store[clip.id].maps for clip in clips[start : start + _AT_ONCE]]
+
+    def _mean(self, clip: Clip, *, mirrored: bool) -> Tensor:
+        """(1, 1, 1, C)."""
+        key = clip.id, mirrored
+        if key not in self._means:
+            maps, frame_is_real = self.maps([clip], mirrored=[mirrored])
+            self._means[key] = maps[frame_is_real].mean(dim=(0, 1, 2))[None, None, None]
+        return self._means[key]
 
     def _maps(self, clip: Clip, *, mirrored: bool) -> Maps:
         """Mirrored ones where they are wanted and stored."""

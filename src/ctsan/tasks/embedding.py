@@ -51,7 +51,6 @@ class EmbeddingTask:
         self.max_words = max_words
         self.queries = Queries(clips, validation)
         self._examples = [(clip, caption) for clip in clips.learnt for caption in clip.captions]
-        self._means: dict[tuple[str, bool], Tensor] = {}  # by clip, and whether mirrored
 
     @property
     def kinds(self) -> list[int]:
@@ -61,8 +60,9 @@ class EmbeddingTask:
         drawn = [(*self._examples[example], flip) for example, flip in zip(examples, mirrored, strict=True)]
         once = {clip.id: (clip, flip) for clip, _, flip in drawn}  # a clip may be drawn with other captions
         places = {name: place for place, name in enumerate(once)}
+        clips, flips = zip(*once.values(), strict=True)
         return EmbeddingBatch(
-            maps=torch.stack([self._mean(clip, mirrored=flip) for clip, flip in once.values()]),
+            maps=self.clips.means(clips, mirrored=flips),
             captions=self._encoded([caption for _, caption, _ in drawn]),
             clip_of_caption=torch.tensor([places[clip.id] for clip, _, _ in drawn]),
         )
@@ -128,14 +128,6 @@ class EmbeddingTask:
     def _captions(self, clip: Clip) -> tuple[str, ...]:
         """Of a validation clip; its query where a corpus has nothing else."""
         return clip.captions or tuple(item.query for item in self.queries.items if item.clip == clip.id)
-
-    def _mean(self, clip: Clip, *, mirrored: bool) -> Tensor:
-        """The mean of a clip's maps, read once and kept: (1, 1, 1, C)."""
-        key = clip.id, mirrored
-        if key not in self._means:
-            maps, frame_is_real = self.clips.maps([clip], mirrored=[mirrored])
-            self._means[key] = maps[frame_is_real].mean(dim=(0, 1, 2))[None, None, None]
-        return self._means[key]
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
         return encode_sentences(sentences, self.clips.words.vocabulary, max_words=self.max_words)

@@ -10,8 +10,8 @@ import torch
 
 from ctsan.data.batches import pad_maps, thin
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
-from ctsan.model.dual_encoder import MeanPooling
 from ctsan.model.lstm import State
+from ctsan.model.mean_pooling import MeanPooling
 from ctsan.text.words import Words
 from ctsan.video.store import Maps
 

@@ -1,4 +1,4 @@
-"""The word embedding: skip-gram vectors learnt from the training captions."""
+"""The word embedding: skip-gram vectors learnt from the training captions, beside others' where given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctsan.atomic import replacing
+from ctsan.errors import UsageError
 from ctsan.text.files import VERSION, check_format, problem_with
+from ctsan.text.known_vectors import Vectors
 from ctsan.text.vocabulary import PAD, SPECIALS, Vocabulary
 
 Embedding = NDArray[np.float32]  # (V, E): the row of a word is its number in the vocabulary
@@ -23,24 +25,47 @@ _EPOCHS = (5, 50)
 
 
 def learn_embedding(
-    sentences: Sequence[Sequence[str]], vocabulary: Vocabulary, *, dim: int = 300, seed: int = 0
+    sentences: Sequence[Sequence[str]],
+    vocabulary: Vocabulary,
+    *,
+    dim: int = 300,
+    seed: int = 0,
+    vectors: Vectors | None = None,
 ) -> Embedding:
     """Skip-gram vectors of the vocabulary's words, from tokenised training captions.
 
     The same captions in the same order and the same seed give the same bytes. `<pad>` is zero; the other
     special tokens, which captions do not hold, are drawn from a normal distribution as wide as the rest.
+
+    Args:
+        vectors: of words, learnt elsewhere: they are the first numbers of these words' rows, as wide as those
+            that are learnt here, and zeros are of other words.
+
+    Raises:
+        UsageError: these vectors leave no room for others.
     """
     from gensim.models import Word2Vec
 
-    known = [[word for word in sentence if word in vocabulary] for sentence in sentences]
+    if vectors:
+        known = next(iter(vectors.values()))
+        if len(known) >= dim:
+            raise UsageError(
+                f"Vectors of {len(known)} numbers leave no room in word vectors of {dim} for what captions "
+                f"teach. Make these longer: --set model.embedding_dim={len(known) + 200}"
+            )
+        learnt = learn_embedding(sentences, vocabulary, dim=dim - len(known), seed=seed)
+        rows = np.stack([vectors.get(word, np.zeros_like(known)) for word in vocabulary.words])
+        spread = np.stack(list(vectors.values())).std()
+        return np.concatenate([rows * (learnt.std() / spread), learnt], axis=1).astype(np.float32)
+    read = [[word for word in sentence if word in vocabulary] for sentence in sentences]
     fewest, most = _EPOCHS
     skip_gram = Word2Vec(
-        known,
+        read,
         sg=1,
         vector_size=dim,
         window=_WINDOW,
         min_count=1,  # the vocabulary has already left rare words out
-        epochs=min(max(_WORDS_TO_READ // sum(map(len, known)), fewest), most),
+        epochs=min(max(_WORDS_TO_READ // sum(map(len, read)), fewest), most),
         seed=seed,
         workers=1,  # two would race, and every run would differ
     )

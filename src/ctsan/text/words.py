@@ -13,6 +13,7 @@ import numpy as np
 from ctsan.text.concepts import Concepts
 from ctsan.text.embedding import Embedding, learn_embedding, load_embedding, save_embedding
 from ctsan.text.files import problem_with
+from ctsan.text.known_vectors import read_vectors
 from ctsan.text.tagging import load_tagger
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import SPECIALS, Vocabulary
@@ -93,18 +94,24 @@ def prepare_words(
     min_count: int = 4,
     embedding_dim: int = 300,
     seed: int = 0,
+    vectors: Path | None = None,
     progress: Progress | None = None,
 ) -> Words:
-    """Learn the words of a corpus from its training captions, and from nothing else.
+    """Learn the words of a corpus from its training captions, and from vectors, if any are named.
 
     Captions of the other splits must not be given: a model would then know words, and how they are used, from
     the sentences that it is measured on.
 
+    Args:
+        vectors: a file of word vectors: see `read_vectors`.
+
     Raises:
-        UsageError: no word is seen `min_count` times.
+        UsageError: no word is seen `min_count` times, or the vectors are too long.
+        WordsError: the file of vectors cannot be used.
     """
     sentences = [tokenize(caption) for caption in captions]
     vocabulary = Vocabulary.build(sentences, min_count=min_count)
+    known = read_vectors(vectors, vocabulary.words) if vectors else None
     concepts = Concepts.build(
         sentences,
         vocabulary,
@@ -114,7 +121,7 @@ def prepare_words(
     )
     if progress:
         progress("learning the embedding", 0, 1)
-    embedding = learn_embedding(sentences, vocabulary, dim=embedding_dim, seed=seed)
+    embedding = learn_embedding(sentences, vocabulary, dim=embedding_dim, seed=seed, vectors=known)
     if progress:
         progress("learning the embedding", 1, 1)
     return Words(vocabulary, concepts, embedding)

@@ -1,0 +1,117 @@
+"""A clip as the mean of its features, and one LSTM that says what it is (Venugopalan et al., NAACL 2015).
+
+The simplest model that describes, and quick to learn. A few hundred clips teach it as much as they teach one
+that follows regions through frames, and it makes other mistakes: good company for it.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ctsan.model.caption_decoder import Decoded
+from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.lstm import LayerNormLSTM, State
+
+
+class MeanPooling(nn.Module):
+    """Stands where other models have a clip encoder: the mean feature is the state, and no words are seen."""
+
+    candidate_words: Tensor
+    channel_means: Tensor
+    channel_scales: Tensor
+    detector = None
+    num_concepts = 0
+
+    def __init__(self, *, channels: int, embedding: Tensor, candidate_words: Tensor) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(len(embedding), embedding.shape[1])
+        with torch.no_grad():
+            self.embedding.weight.copy_(embedding)
+        self.register_buffer("candidate_words", candidate_words)
+        self.register_buffer("channel_means", torch.zeros(channels))
+        self.register_buffer("channel_scales", torch.ones(channels))
+
+    @torch.no_grad()
+    def start_from(self, means: Tensor, scales: Tensor) -> None:
+        """Begin with the means and scales of the channels in the training clips, both (C,)."""
+        self.channel_means.copy_(means)
+        self.channel_scales.copy_(scales)
+
+    def forward(self, maps: Tensor, frame_is_real: Tensor, reference: Tensor | None = None) -> ClipEncoding:  # noqa: ARG002  # as of ClipEncoder
+        """Maps (B, N, h, w, C) to their means over real frames and places."""
+        frames = maps.mean(dim=(2, 3))  # (B, N, C)
+        shares = frame_is_real / frame_is_real.sum(dim=1, keepdim=True)
+        means = torch.einsum("bnc,bn->bc", frames, shares.to(frames.dtype))
+        pooled = F.layer_norm((means - self.channel_means) / self.channel_scales, means.shape[1:])
+        nothing = maps.new_zeros(len(maps), 0)
+        concepts = maps.new_zeros(len(maps), 0, self.embedding.embedding_dim)
+        state = State(pooled[None], pooled[None])
+        return ClipEncoding(state, concepts, nothing.long(), nothing, None)
+
+
+class PooledEncoder(MeanPooling):
+    """What is seen of a clip stands where concept words stand in the other models, (B, 1, D).
+
+    Args:
+        channel_dropout: of the mean feature; a few hundred clips are soon known by heart.
+    """
+
+    def __init__(
+        self,
+        *,
+        channels: int,
+        embedding: Tensor,
+        candidate_words: Tensor,
+        hidden_dim: int,
+        channel_dropout: float = 0.0,
+    ) -> None:
+        super().__init__(channels=channels, embedding=embedding, candidate_words=candidate_words)
+        self.channel_dropout = channel_dropout
+        self.see = nn.Linear(channels, hidden_dim)
+        self.begin = nn.Linear(hidden_dim, hidden_dim)
+
+    def forward(self, maps: Tensor, frame_is_real: Tensor, reference: Tensor | None = None) -> ClipEncoding:
+        encoding = super().forward(maps, frame_is_real, reference)
+        seen = self.see(F.dropout(encoding.state.top, self.channel_dropout, self.training)).tanh()  # (B, D)
+        hidden = self.begin(seen).tanh()[None]
+        return encoding._replace(state=State(hidden, torch.zeros_like(hidden)), concepts=seen[:, None])
+
+
+class PooledDecoder(nn.Module):
+    """Sees the clip beside every word. What is said is compared with the vectors of the words that are read.
+
+    Args:
+        embedding: the word vectors, which the encoder holds.
+    """
+
+    output_attention = None
+
+    def __init__(self, *, embedding: nn.Embedding, hidden_dim: int, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.from_word = nn.Linear(embedding.embedding_dim, hidden_dim)
+        self.lstm = LayerNormLSTM(input_dim=2 * hidden_dim, hidden_dim=hidden_dim, num_layers=1)
+        self.to_word = nn.Linear(hidden_dim, embedding.embedding_dim)
+        self.say = nn.Linear(embedding.embedding_dim, embedding.num_embeddings)
+        self.say.weight = cast("nn.Parameter", embedding.weight)
+        nn.init.zeros_(self.say.bias)
+
+    def related(self, seen: Tensor) -> None:
+        """Nothing is worked out beforehand."""
+
+    def forward(
+        self,
+        words: Tensor,
+        seen: Tensor,
+        state: State,
+        related: None = None,  # noqa: ARG002  # as of the other decoders
+    ) -> tuple[Decoded, State]:
+        """Words so far (B, T, E) and what is seen (B, 1, D) to what follows each of the words."""
+        read = F.dropout(self.from_word(words), self.dropout, self.training)
+        hidden, state = self.lstm(torch.cat([read, seen.expand(-1, words.shape[1], -1)], dim=2), state)
+        meant = self.to_word(F.dropout(hidden, self.dropout, self.training))
+        return Decoded(self.say(meant), None, None), state

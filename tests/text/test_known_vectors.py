@@ -1,0 +1,82 @@
+"""Word vectors of others: read in the formats that they come in, and put before what captions teach."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ctsan.errors import UsageError, WordsError
+from ctsan.text.embedding import learn_embedding
+from ctsan.text.known_vectors import read_vectors
+from ctsan.text.tokens import tokenize
+from ctsan.text.vocabulary import PAD, Vocabulary
+from ctsan.text.words import prepare_words
+
+GLOVE = "guitar 1 0.5 -2\nat the stage 0 0 0\nstage 0 1 1e-1\nmoon 9 9 9\n"
+WINK = {"dimensions": 3, "vectors": {"guitar": [1, 0.5, -2, 77, 0], "stage": [0, 1, 0.1, 78, 1]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("glove.txt", GLOVE),
+        ("word2vec.txt", "4 3\n" + GLOVE),
+        ("wink.json", json.dumps(WINK)),
+    ],
+)
+def test_all_formats_give_the_same_vectors(name: str, content: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(content, encoding="utf-8")
+    vectors = read_vectors(file, ("guitar", "stage", "rice"))
+    assert {word: vector.tolist() for word, vector in vectors.items()} == {
+        "guitar": [1.0, 0.5, -2.0],
+        "stage": [0.0, 1.0, pytest.approx(0.1)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("short.txt", "moon 1 2 3\nguitar 1 2\n", r"short.txt:2: 3 numbers were expected and 2 are there"),
+        ("letters.txt", "moon 1 2 3\nguitar 1 b 3\n", r"letters.txt:2: the vector of 'guitar'"),
+        ("infinite.txt", "guitar 1 nan 3\n", r"infinite.txt:1: the vector of 'guitar'"),
+        ("others.txt", "moon 1 2 3\n", "no vector of any word"),
+        ("bytes.txt", "\udcff", "not UTF-8"),
+        ("cut.json", '{"vectors": {', "not JSON"),
+        ("list.json", "[1]", 'no "vectors"'),
+        ("ragged.json", '{"vectors": {"guitar": [1], "stage": [1, 2]}}', "different lengths"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(name: str, content: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(WordsError, match=said):
+        read_vectors(file, ("guitar", "stage"))
+    with pytest.raises(WordsError, match="no such file"):
+        read_vectors(tmp_path / "none.txt", ("guitar",))
+
+
+def test_they_are_the_first_part_and_as_wide_as_what_is_learnt(captions: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "glove.txt"
+    file.write_text(GLOVE, encoding="utf-8")
+    words = prepare_words(captions, embedding_dim=20, vectors=file)
+    given, learnt = words.embedding[:, :3], words.embedding[:, 3:]
+    guitar, stage, rice = words.vocabulary.encode(["guitar", "stage", "rice"])
+    scale = given[stage, 1]
+    assert given[guitar] == pytest.approx(scale * np.array([1, 0.5, -2]))
+    assert not given[rice].any()
+    assert not words.embedding[PAD].any()
+    assert given[[guitar, stage]].std() == pytest.approx(learnt.std(), rel=0.01)
+    sentences = [tokenize(caption) for caption in captions]
+    alone = learn_embedding(sentences, Vocabulary.build(sentences), dim=17)
+    assert np.array_equal(learnt, alone)
+
+
+def test_too_long_vectors_are_refused_with_the_setting(captions: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "glove.txt"
+    file.write_text(GLOVE, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"--set model\.embedding_dim=203"):
+        prepare_words(captions, embedding_dim=3, vectors=file)
