@@ -70,6 +70,7 @@ class DetectorSettings:
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
     dropout: Share = 0.2
     trace_dropout: Share = 0.0  # whole traces, which keeps a few hundred clips from being known by heart
+    probe: Switch = False  # a linear one has half the say; the paper has none
     pace: Positive = 1.0  # times the learning rate, for the detector
     weighted: Switch = False  # concept embeddings times confidence: the language loss trains the detector
 

@@ -127,6 +127,7 @@ def _parts(run: TrainedRun, model: DescriptionModel, backbone: Backbone) -> list
     begun = encoded.of(torch.zeros(_SENTENCES, dtype=torch.long))
     last = torch.randint(len(run.member.words.vocabulary), (_SENTENCES,), generator=draw)
     said, after = model.next_words(last, begun.concepts, begun.state)
+    probed = {} if model.clip_encoder.probe is None else {"total": torch.zeros(1, maps.shape[-1] + 1)}
     return [
         _Part("backbone.onnx", see, {"frames": frames}, {"maps": maps}, {"frames": 0}),
         _Part(
@@ -139,12 +140,14 @@ def _parts(run: TrainedRun, model: DescriptionModel, backbone: Backbone) -> list
                 "cell": nothing.clone(),  # the exporter takes one tensor given twice for one input
                 "trace_hidden": no_traces,
                 "trace_cell": no_traces.clone(),
+                **probed,
             },
             {
                 "next_hidden": encoded.state.hidden,
                 "next_cell": encoded.state.cell,
                 "next_trace_hidden": None,
                 "next_trace_cell": None,
+                **{f"next_{name}": None for name in probed},
                 "concepts": encoded.concepts,
                 "concept_words": encoded.concept_words,
                 "confidences": encoded.confidences,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ctsan.model.caption_decoder import CaptionDecoder
 from ctsan.model.clip_encoder import ClipEncoder
@@ -33,27 +34,35 @@ class FrameStep(nn.Module):
         cell: Tensor,
         trace_hidden: Tensor,
         trace_cell: Tensor,
+        total: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """Args:
         maps: (h, w, C).
         is_first: (), whether it is the first frame; states are zeros then.
         hidden, cell: (layers, 1, D), of the video encoder.
         trace_hidden, trace_cell: (layers, L, D).
+        total: (1, C + 1), the sum of the frames' mean features and their number, for a probe.
 
         Returns:
-            The four states, and of the surest concept words embeddings (1, K, E), numbers and confidences,
+            The states, and of the surest concept words embeddings (1, K, E), numbers and confidences,
             both (1, K).
         """
         maps = maps.half().float()[None, None]  # as the features are stored that it has learnt from
         frame = self.encoder.regions(maps)[:, 0]  # (1, D, h, w)
         state = self.video.step(frame.mean(dim=(2, 3)), State(hidden, cell))
         traces = self._trace(frame, is_first, State(trace_hidden, trace_cell))
-        best = self.detector.name(traces.top.reshape(1, -1)).topk(self.encoder.num_concepts, dim=1)
+        scores = self.detector.name(traces.top.reshape(1, -1))
+        totals: tuple[Tensor, ...] = ()
+        if self.encoder.probe is not None and total is not None:
+            total = total + F.pad(maps.mean(dim=(1, 2, 3)), (0, 1), value=1.0)
+            means = (total[:, :-1] / total[:, -1:] - self.encoder.channel_means) / self.encoder.channel_scales
+            scores, totals = self.encoder.probe(means, scores), (total,)
+        best = scores.topk(self.encoder.num_concepts, dim=1)
         concepts = self.encoder.embedding(self.encoder.candidate_words[best.indices])
         confidences = best.values.sigmoid()
         if self.encoder.weighted:
             concepts = concepts * confidences[..., None]
-        return *state, *traces, concepts, best.indices, confidences
+        return *state, *traces, *totals, concepts, best.indices, confidences
 
     def _trace(self, frame: Tensor, is_first: Tensor, state: State) -> State:
         """Equations 1 to 4, as `ConceptDetector.forward` has them for all frames."""

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from ctsan.model.average_detector import AverageDetector
 from ctsan.model.concept_detector import ConceptDetector, Detection, RegionReducer
+from ctsan.model.concept_probe import ConceptProbe
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.lstm import State
 from ctsan.model.nearest_words import NearestWords
@@ -52,6 +53,7 @@ class ClipEncoder(nn.Module):
         channel_dropout: of a clip's channels in training, each in all frames at once; dropped here and there
             it would be seen all the same. The paper has none.
         video_encoder: in place of the paper's.
+        probe: has its say in the concept words of a detector that learns; the paper has none.
         weighted: scale concept embeddings by their confidence, so that the language loss trains the detector;
             otherwise, as in the paper, they are looked up and it does not.
     """
@@ -70,6 +72,7 @@ class ClipEncoder(nn.Module):
         hidden_dim: int,
         detector: LearntWords | GivenWords | None,
         num_concepts: int,
+        probe: ConceptProbe | None = None,
         weighted: bool = False,
         region_kernel: int = 3,
         num_layers: int = 2,
@@ -83,6 +86,7 @@ class ClipEncoder(nn.Module):
         self.weighted = weighted
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
+        self.probe = probe
         self.encode_video = video_encoder or VideoEncoder(
             hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
         )
@@ -112,6 +116,12 @@ class ClipEncoder(nn.Module):
         if isinstance(self.detector, LearntWords):
             self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())
 
+    def means(self, maps: Tensor, frame_is_real: Tensor) -> Tensor:
+        """What a probe sees: the means of maps (B, N, h, w, C) in standard deviations, (B, C)."""
+        frames = maps.mean(dim=(2, 3)) * frame_is_real[..., None]
+        means = frames.sum(dim=1) / frame_is_real.sum(dim=1, keepdim=True)
+        return (means - self.channel_means) / self.channel_scales
+
     def regions(self, maps: Tensor) -> Tensor:
         """Maps (B, N, h, w, C) to regions (B, N, D, h, w)."""
         scaled = (maps - self.channel_means) / self.channel_scales
@@ -136,6 +146,9 @@ class ClipEncoder(nn.Module):
             return ClipEncoding(state, concepts, nothing.long(), nothing, None)
         seen = regions if isinstance(self.detector, LearntWords) else maps
         detection: Detection = self.detector(seen, frame_is_real)
+        if self.probe is not None:
+            both = self.probe(self.means(maps, frame_is_real), detection.scores)
+            detection = detection._replace(scores=both, learnt=detection.scores)
         ranking = detection
         if self.training and reference is not None:
             ranking = detection._replace(scores=unreliable(detection.scores, reference, self.word_noise))

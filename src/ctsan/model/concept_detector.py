@@ -25,6 +25,7 @@ class Detection(NamedTuple):
     scores: Tensor  # (B, V), of all candidates before the sigmoid
     attention: Tensor  # (B, N, L, h, w): where each trace looked; adds up to one over the grid
     states: Tensor  # (B, L, D): what each trace remembers at the end
+    learnt: Tensor | None = None  # (B, V), scores without a probe's, where it has its say
 
     @property
     def confidences(self) -> Tensor:

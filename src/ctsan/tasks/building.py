@@ -15,6 +15,7 @@ from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, Que
 from ctsan.data.item_building import build_items
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
+from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.mean_pooling import MeanPooling
@@ -48,6 +49,7 @@ PRIMARY_METRICS: Mapping[TaskName, str] = {
 _ITEMS_PER_CLIP = 5  # where the corpus brings none, so many are built of each clip that is measured
 _SENTENCES_OF_CHOICE = 5  # to be read for one question
 _MOST_QUERIES = 1000  # as many as the paper ranks clips for
+_PROBED_FRAMES = 10  # of a clip are enough for its mean
 _ITEM_SEED = 0  # all runs are measured on the same items
 
 
@@ -186,9 +188,9 @@ def start_from_clips(
     The channels' means and scales, in which directions clips differ, in how many clips each concept candidate
     is used, and how often each word is said: it need not learn those by small steps.
     """
-    clips = [clip for clip in clips if clip.id in store and clip.captions]
-    most = max((clip.times for clip in clips), default=1)
-    clips = [clip for clip in clips if clip.times == most]  # what others have captioned may look otherwise
+    captioned = [clip for clip in clips if clip.id in store and clip.captions]
+    most = max((clip.times for clip in captioned), default=1)
+    clips = [clip for clip in captioned if clip.times == most]  # others' clips may look otherwise
     encoder = model.clip_encoder
     means, scales, directions = channel_statistics(clips, store)
     if isinstance(encoder, MeanPooling):
@@ -198,6 +200,8 @@ def start_from_clips(
             [words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words)
         )
         encoder.start_from(means, scales, directions, used.mean(dim=0))
+        if encoder.probe is not None:
+            _start_probe(encoder, captioned, [clip.times == most for clip in captioned], store, words)
     if isinstance(encoder.detector, NearestWords):
         _know_clips(encoder.detector, clips, store, words)
     captions = [caption for clip in clips for caption in clip.captions]
@@ -214,6 +218,18 @@ def start_from_clips(
 def _start_saying(say: nn.Linear, said: Tensor) -> None:
     counts = torch.bincount(said, minlength=say.out_features).float() + 0.1
     say.bias.copy_((counts / counts.sum()).log())
+
+
+def _start_probe(
+    encoder: ClipEncoder, clips: Sequence[Clip], are_own: Sequence[bool], store: FeatureStore, words: Words
+) -> None:
+    assert encoder.probe is not None
+    means = []
+    for clip in clips:
+        maps = torch.from_numpy(thin(store[clip.id].maps, _PROBED_FRAMES)).float()[None]
+        means.append(encoder.means(maps, torch.ones(maps.shape[:2], dtype=torch.bool)))
+    said = references([words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words))
+    encoder.probe.start_from(torch.cat(means), said, torch.tensor(are_own))
 
 
 def _know_clips(nearest: NearestWords, clips: Sequence[Clip], store: FeatureStore, words: Words) -> None:

@@ -11,6 +11,7 @@ from ctsan.errors import UsageError
 from ctsan.model.average_detector import AverageDetector
 from ctsan.model.clip_encoder import ClipEncoder, GivenWords, LearntWords
 from ctsan.model.concept_detector import ConceptDetector
+from ctsan.model.concept_probe import ConceptProbe
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.mean_pooling import PooledDecoder, PooledEncoder
 from ctsan.model.nearest_words import NearestWords
@@ -43,9 +44,12 @@ def build_clip_encoder(
     }
     if model.decoder == "temporal":
         return FrameEncoder(**shared, max_frames=model.max_frames)
+    source = _word_source(settings, len(candidates), grid=grid, channels=channels)
+    has_probe = detector.probe and isinstance(source, LearntWords)
     return ClipEncoder(
         **shared,
-        detector=_word_source(settings, len(candidates), grid=grid, channels=channels),
+        detector=source,
+        probe=ConceptProbe(channels=channels, num_candidates=len(candidates)) if has_probe else None,
         weighted=detector.weighted,
         num_layers=model.num_layers,
         dropout=model.dropout,

@@ -51,6 +51,8 @@ def detector_losses(weight: float, encoding: ClipEncoding, reference: Tensor) ->
     Args:
         reference: (B, V), p*: 1 where a word is in the clip's captions.
     """
-    if encoding.detection is None or not encoding.detection.scores.requires_grad:
+    if encoding.detection is None:
         return {}
-    return {"concepts": weight * concept_loss(encoding.detection.scores, reference).mean()}
+    detection = encoding.detection
+    scores = detection.scores if detection.learnt is None else detection.learnt
+    return {"concepts": weight * concept_loss(scores, reference).mean()} if scores.requires_grad else {}

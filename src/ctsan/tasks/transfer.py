@@ -37,6 +37,7 @@ _FIXED = (
 # Parts that the models of all tasks have, and what they are called in those that call them otherwise.
 _SHARED = ("clip_encoder", "word_input", "lstm")
 _COMMON_NAMES = {"decode.word_input.": "word_input.", "decode.lstm.": "lstm.", "read_forwards.": "lstm."}
+_PROBE = "clip_encoder.probe."
 # Words are held against concept words by another relation than that by which the next one is said.
 _OWN = ("word_input.attention.relate", "word_input.attention.gate")
 
@@ -92,6 +93,8 @@ def start_from_model(model: Model, trained: Model) -> None:
         {name: tensor for name, tensor in _weights(each).items() if _part(name) in parts and name not in own}
         for each in (model, trained)
     )
+    for name in [name for name in new.keys() ^ old.keys() if name.startswith(_PROBE)]:
+        (new if name in new else old).pop(name)  # it has learnt already, or is not wanted any more
     unlike = [
         f"{name} ({_shape(old.get(name))} there, {_shape(new.get(name))} here)"
         for name in sorted(old.keys() | new.keys())

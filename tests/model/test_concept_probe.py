@@ -1,0 +1,81 @@
+"""The linear probe beside the traces: it learns at once, and has half the say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from ctsan.model.average_detector import AverageDetector
+from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.model.concept_probe import ConceptProbe
+from ctsan.tasks.losses import detector_losses
+
+B, N, H, C, D, E, V = 3, 4, 2, 12, 8, 5, 6
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def encoder(*, probe: bool) -> ClipEncoder:
+    torch.manual_seed(0)
+    return ClipEncoder(
+        channels=C,
+        embedding=drawn(V + 5, E),
+        candidate_words=torch.arange(5, V + 5),
+        hidden_dim=D,
+        detector=AverageDetector(hidden_dim=D, num_layers=1, num_candidates=V, dropout=0.0),
+        num_concepts=2,
+        probe=ConceptProbe(channels=C, num_candidates=V) if probe else None,
+    ).eval()
+
+
+def test_it_finds_words_that_depend_on_the_features() -> None:
+    seen, new = drawn(4000, C), drawn(500, C, seed=1)
+    says = drawn(V, C, seed=2)
+    said = (seen @ says.mT > 0).float()
+    probe = ConceptProbe(channels=C, num_candidates=V)
+    probe.start_from(seen, said, torch.ones(4000, dtype=torch.bool))
+    undecided = torch.full((500, V), -9.0)
+    found = probe(new, undecided).sigmoid() > 0.25  # half the say, and more than an even chance
+    assert ((found == (new @ says.mT > 0)).float().mean()) > 0.85
+
+
+def test_others_teach_what_goes_with_what_and_not_how_often_it_is_said() -> None:
+    seen = drawn(2000, C)
+    said = (seen[:, :1] > 0).float().expand(-1, V).clone()
+    is_own = torch.arange(2000) < 100
+    said[~is_own, 1:] = 1.0  # others always say these
+    said[is_own, 2:] = 0.0  # and here nobody does
+    probe = ConceptProbe(channels=C, num_candidates=V)
+    probe.start_from(seen, said, is_own)
+    assert probe.bias[0] == pytest.approx(float(said[is_own, 0].mean()))
+    assert not probe.bias[2:].any()
+    assert probe.weight[0, 0] > 2 * probe.weight[1, 0] > 0
+    assert probe.weight[2:].abs().max() < 1e-6
+
+
+@torch.no_grad()
+def test_the_confidence_is_the_mean_of_both_and_padding_changes_nothing() -> None:
+    alone, both = encoder(probe=False), encoder(probe=True)
+    assert both.probe is not None
+    both.probe.weight.copy_(drawn(V, C, seed=3) / 4)
+    both.probe.bias.fill_(0.3)
+    maps, real = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool)
+    found, plain = both(maps, real), alone(maps, real)
+    means = torch.nn.functional.layer_norm(maps.mean(dim=(1, 2, 3)), (C,))
+    own = (means @ both.probe.weight.mT + 0.3).clamp(0, 1)
+    assert torch.allclose(found.detection.confidences, (plain.detection.confidences + own) / 2, atol=1e-5)
+    assert torch.equal(found.detection.learnt, plain.detection.scores)
+    more = torch.cat([maps, torch.full((B, 2, H, H, C), 7.0)], dim=1)
+    padded = both(more, torch.cat([real, ~real[:, :2]], dim=1))
+    assert torch.allclose(padded.confidences, found.confidences, atol=1e-5)
+
+
+def test_the_loss_is_that_of_the_traces_alone() -> None:
+    alone, both = encoder(probe=False), encoder(probe=True)
+    maps, real, said = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool), torch.ones(B, V)
+    losses = [detector_losses(1.0, model(maps, real), said)["concepts"] for model in (alone, both)]
+    assert torch.allclose(*losses)
+    assert not [name for name, _ in both.named_parameters() if name.startswith("probe")]
