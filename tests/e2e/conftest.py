@@ -28,13 +28,20 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def runs(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Small runs of all tasks by their names, each with another seed; the plain one has no detector."""
+    """Small runs of all tasks by their names, each with another seed.
+
+    The plain one has no detector, and that of the first has a probe.
+    """
     folder = tmp_path_factory.mktemp("runs")
     options = ("--corpus", shapes / "corpus", "--features", shapes / "features", *SMALL)
     quick = ("--set=training.epochs=1", "--set=retrieval.sketch_dim=64", "--set=retrieval.joint_dim=16")
     names = ("describe", "fill", "fill2", "choose", "choose2", "rank", "rank2", "plain")
     for seed, name in enumerate(names):
         task = {"plain": "rank"}.get(name, name.rstrip("2"))
-        own = (f"--set=training.seed={seed}", f"--set=detector.enabled={name != 'plain'}".lower())
+        own = (
+            f"--set=training.seed={seed}",
+            f"--set=detector.enabled={name != 'plain'}".lower(),
+            f"--set=detector.probe={name == 'describe'}".lower(),
+        )
         ctsan_here("train", task, *options, *quick, *own, "--out", folder / name)
     return {name: folder / name for name in names}

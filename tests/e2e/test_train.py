@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import ctsan
+from commands import ctsan, ctsan_here
 from ctsan.config import PROFILES, load_settings
 from ctsan.predictor import Predictor
 from e2e.small_run import SMALL
@@ -67,6 +67,32 @@ def test_python_gives_the_answers_of_the_command(shapes: Path, run: Path) -> Non
     found = Predictor.load(run).describe(clip)
     assert shown.startswith(f"{clip}: {found.caption}\n")
     assert found.concepts[0].word in shown
+
+
+def test_mean_pooling_with_vectors_of_others_speaks_alone_and_beside_another_run(
+    shapes: Path, run: Path, tmp_path: Path
+) -> None:
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("moves 0.5 1 -1\nsquare 2 0 1\n", encoding="utf-8")
+    out, clip = tmp_path / "pooled", shapes / "corpus/clips/0000.mp4"
+    options = ("--corpus", shapes / "corpus", "--features", shapes / "features", "--vectors", vectors)
+    pooled = (
+        "--set=model.decoder=pooled",
+        "--set=detector.enabled=false",
+        "--set=training.captions_per_clip=1",
+    )
+    asked = ("train", "describe", *options, "--out", out, *SMALL, *pooled)
+    ctsan_here(*asked)
+    vectors.unlink()
+    ctsan_here(*asked, "--set=training.epochs=3")  # it goes on without the file
+    alone, both = Predictor.load(out), Predictor.load(run, out)
+    assert alone.describe(clip).caption
+    assert len(both.concepts(clip)) == 4
+    ctsan_here("pack", run, out, "--out", tmp_path / "pack")
+    packed, said = (
+        model.describe(clip).captions[0].score for model in (Predictor.load(tmp_path / "pack"), both)
+    )
+    assert packed == pytest.approx(said, abs=2e-2)
 
 
 def test_what_cannot_be_trained_or_asked_says_so(shapes: Path, run: Path, tmp_path: Path) -> None:
