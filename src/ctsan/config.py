@@ -102,6 +102,7 @@ class RetrievalSettings:
     captions_per_clip: Count = 1  # learnt at once: each is scored with every clip of the batch
     dropout: Share = 0.5  # before the maxout; of the joint embedding, of the clips' features
     temperature: Positive = 0.1  # of the joint embedding's softmax over the clips of a batch
+    phrases: Whole = 0  # that a probe beside the joint embedding knows; the paper has neither
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +139,7 @@ class DecodingSettings:
     max_words: Count = 40
     length_penalty: Weight = 1.0  # a sentence's score is divided by its length to this power
     suiting: Weight = 0.15  # of a joint embedding that stands beside, in choosing among what a beam found
+    expecting: Weight = 8.0  # of the CIDEr that its phrase probe expects, if it has one, in that choice
     repeats: Switch = True  # False never says the same two words in a row again
 
 
@@ -164,7 +166,7 @@ PROFILES: Mapping[str, Settings] = {
     "laptop": Settings(
         model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=10, dropout=0.3, say_from_words=True),
         detector=DetectorSettings(attention_dim=32, dropout=0.5, trace_dropout=0.7, pace=0.1),
-        retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256, captions_per_clip=2),
+        retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256, captions_per_clip=2, phrases=16_000),
         loss=LossSettings(
             attention_weight=0.0,
             concept_weight=100.0,

@@ -56,6 +56,7 @@ def captions_of(
         length_penalty=decoding.length_penalty,
         repeats=decoding.repeats,
         suiting=decoding.suiting,
+        expecting=decoding.expecting,
     )
     return [tuple(Caption(each.text, each.score) for each in best) for best in found]
 

@@ -15,7 +15,7 @@ import torch
 from ctsan.config import load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem
 from ctsan.tasks.blank import AskedBlank, encode_blanks, fill
-from ctsan.tasks.building import TaskName, build_model, build_task
+from ctsan.tasks.building import TaskName, build_model, build_task, start_from_clips
 from ctsan.tasks.member import Member, joined
 from ctsan.tasks.saying import describe
 from ctsan.tasks.scoring import as_one, score_all, score_each
@@ -29,6 +29,7 @@ SETTINGS = (
     "detector.num_concepts=3",
     "retrieval.sketch_dim=32",
     "retrieval.joint_dim=8",
+    "retrieval.phrases=200",
 )
 
 
@@ -220,6 +221,28 @@ def test_a_joint_embedding_chooses_among_what_the_beam_found(
     [[greedy], *_] = describe(members, encodings, **{**options, "beam": 1, "n_best": 1}, suiting=0.7)
     [[alone], *_] = describe(members[1:2], encodings[1:2], **{**options, "beam": 1, "n_best": 1}, suiting=0.7)
     assert greedy == alone  # there is nothing to choose from
+
+
+def test_a_phrase_probe_has_a_say_in_what_is_said(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    """What counts is the mean log-probability and the CIDEr that is expected, worked out one by one."""
+    members = [make_member(task, words, store, seed=0) for task in ("embed", "describe")]
+    judge = members[0].model
+    start_from_clips(judge, clips, store, words)
+    encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
+    options = {"beam": 6, "n_best": 6, "max_words": 5, "length_penalty": 1.0, "repeats": True}
+    likeliest = describe(members, encodings, **options)
+    best = describe(members, encodings, **options, expecting=3.0)
+    assert likeliest != best
+    for row, sentences in enumerate(best):
+        assert set(sentences) == set(likeliest[row])
+        numbers = [words.vocabulary.encode(sentence.text.split()) for sentence in sentences]
+        seen = encodings[0].state.top[row : row + 1]
+        expected = [float(judge.phrases(torch.tensor([own]), seen)) for own in numbers]
+        worth = [sentence.score + 3 * own for sentence, own in zip(sentences, expected, strict=True)]
+        assert worth == sorted(worth, reverse=True)
+        assert max(expected) > 0
 
 
 def test_measuring_reports_with_the_scale_of_validation_and_changes_nothing(

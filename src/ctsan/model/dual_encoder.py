@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from ctsan.model.choice_model import Scored
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.mean_pooling import MeanPooling
+from ctsan.model.phrase_probe import PhraseProbe
 from ctsan.model.score_scale import ScoreScale
 
 
@@ -34,6 +35,7 @@ class DualEncoder(ScoreScale):
     Args:
         joint_dim: of the vectors that are compared.
         clip_dropout: of the mean features; a few hundred clips are soon known by heart.
+        num_phrases: of a phrase probe, which tells what a sentence would be worth; 0 for none.
     """
 
     match_threshold: Tensor
@@ -41,7 +43,14 @@ class DualEncoder(ScoreScale):
     match_clips: Tensor
     match_accuracy: Tensor
 
-    def __init__(self, *, clip_encoder: MeanPooling, joint_dim: int = 256, clip_dropout: float = 0.5) -> None:
+    def __init__(
+        self,
+        *,
+        clip_encoder: MeanPooling,
+        joint_dim: int = 256,
+        clip_dropout: float = 0.5,
+        num_phrases: int = 0,
+    ) -> None:
         super().__init__()
         self.clip_encoder = clip_encoder
         self.clip_dropout = clip_dropout
@@ -49,7 +58,9 @@ class DualEncoder(ScoreScale):
         self.weigh = nn.Embedding(words, 1)  # how much a word says of a clip
         nn.init.zeros_(self.weigh.weight)
         self.from_words = nn.Linear(embedding_dim, joint_dim, bias=False)
-        self.from_clip = nn.Linear(len(clip_encoder.channel_means), joint_dim)
+        channels = len(clip_encoder.channel_means)
+        self.from_clip = nn.Linear(channels, joint_dim)
+        self.phrases = PhraseProbe(channels=channels, num_phrases=num_phrases) if num_phrases else None
         # From which score on the best of some clips is said to suit a query: see `know_matches`.
         for name in ("match_threshold", "match_growth", "match_clips", "match_accuracy"):
             self.register_buffer(name, torch.zeros(()))

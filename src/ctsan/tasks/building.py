@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -15,7 +15,6 @@ from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, Que
 from ctsan.data.item_building import build_items
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
-from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.mean_pooling import MeanPooling
@@ -31,6 +30,8 @@ from ctsan.tasks.detection import DetectorModel
 from ctsan.tasks.embedding import EmbeddingTask
 from ctsan.tasks.retrieval import RetrievalTask
 from ctsan.tasks.task import Task
+from ctsan.text.tokens import tokenize
+from ctsan.text.vocabulary import UNK
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
@@ -105,6 +106,7 @@ def _dual_encoder(settings: Settings, words: Words, *, channels: int) -> DualEnc
         ),
         joint_dim=settings.retrieval.joint_dim,
         clip_dropout=settings.retrieval.dropout,
+        num_phrases=settings.retrieval.phrases,
     )
 
 
@@ -153,6 +155,7 @@ def build_task(
                 length_penalty=settings.decoding.length_penalty,
                 repeats=settings.decoding.repeats,
                 suiting=settings.decoding.suiting,
+                expecting=settings.decoding.expecting,
             )
         case "fill":
             own = corpus.items.get(("fill", "train"), ())
@@ -186,10 +189,12 @@ def start_from_clips(
     """Let a fresh model begin with what training clips tell before any training.
 
     The channels' means and scales, in which directions clips differ, in how many clips each concept candidate
-    is used, and how often each word is said: it need not learn those by small steps.
+    is used, and how often each word is said: it need not learn those by small steps. Probes learn all that
+    they ever will.
     """
     captioned = [clip for clip in clips if clip.id in store and clip.captions]
     most = max((clip.times for clip in captioned), default=1)
+    is_own = torch.tensor([clip.times == most for clip in captioned])
     clips = [clip for clip in captioned if clip.times == most]  # others' clips may look otherwise
     encoder = model.clip_encoder
     means, scales, directions = channel_statistics(clips, store)
@@ -201,7 +206,16 @@ def start_from_clips(
         )
         encoder.start_from(means, scales, directions, used.mean(dim=0))
         if encoder.probe is not None:
-            _start_probe(encoder, captioned, [clip.times == most for clip in captioned], store, words)
+            said = references(
+                [words.concepts.reference(clip.captions) for clip in captioned], len(words.concepts.words)
+            )
+            encoder.probe.start_from(_means(encoder.means, captioned, store), said, is_own)
+    if isinstance(model, DualEncoder) and model.phrases is not None:
+        read = [
+            [words.vocabulary.encode(tokenize(said)) or [UNK] for said in clip.captions] for clip in captioned
+        ]
+        means = _means(lambda *maps: model.clip_encoder(*maps).state.top, captioned, store)
+        model.phrases.start_from(means, read, is_own)
     if isinstance(encoder.detector, NearestWords):
         _know_clips(encoder.detector, clips, store, words)
     captions = [caption for clip in clips for caption in clip.captions]
@@ -220,16 +234,13 @@ def _start_saying(say: nn.Linear, said: Tensor) -> None:
     say.bias.copy_((counts / counts.sum()).log())
 
 
-def _start_probe(
-    encoder: ClipEncoder, clips: Sequence[Clip], are_own: Sequence[bool], store: FeatureStore, words: Words
-) -> None:
-    assert encoder.probe is not None
-    means = []
+def _means(mean: Callable[[Tensor, Tensor], Tensor], clips: Sequence[Clip], store: FeatureStore) -> Tensor:
+    """What is made of the maps (1, N, h, w, C) of each clip, in as many rows."""
+    found = []
     for clip in clips:
         maps = torch.from_numpy(thin(store[clip.id].maps, _PROBED_FRAMES)).float()[None]
-        means.append(encoder.means(maps, torch.ones(maps.shape[:2], dtype=torch.bool)))
-    said = references([words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words))
-    encoder.probe.start_from(torch.cat(means), said, torch.tensor(are_own))
+        found.append(mean(maps, torch.ones(maps.shape[:2], dtype=torch.bool)))
+    return torch.cat(found)
 
 
 def _know_clips(nearest: NearestWords, clips: Sequence[Clip], store: FeatureStore, words: Words) -> None:

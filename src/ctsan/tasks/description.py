@@ -67,6 +67,7 @@ class DescriptionTask:
         length_penalty: float,
         repeats: bool,
         suiting: float = 0.0,
+        expecting: float = 0.0,
     ) -> None:
         self.model = model
         self.clips = clips
@@ -75,7 +76,7 @@ class DescriptionTask:
         self.label_smoothing = label_smoothing
         self.reward_weight, self.reward_from = reward_weight, reward_from
         self.beam, self.max_words, self.length_penalty = beam, max_words, length_penalty
-        self.repeats, self.suiting = repeats, suiting
+        self.repeats, self.suiting, self.expecting = repeats, suiting, expecting
         self._vocabulary = clips.words.vocabulary
         self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
         self._examples = self._clips_with_captions(captions_per_clip)
@@ -248,6 +249,7 @@ class DescriptionTask:
                 length_penalty=self.length_penalty,
                 repeats=self.repeats,
                 suiting=self.suiting,
+                expecting=self.expecting,
             )
             for row, [best] in zip(some, found, strict=True):
                 captions[self.clips.validation[row].id] = best.text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeGuard
 
 import torch
@@ -15,10 +15,11 @@ from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.lstm import State
 from ctsan.model.search import Sentence, beam_search
 from ctsan.tasks.member import Member
-from ctsan.tasks.scoring import as_one, score_each
+from ctsan.tasks.scoring import as_one, encode_sentences, score_each
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
 
 NEVER_SAID = (PAD, UNK, BLANK)
+_TO_CHOOSE_FROM = 1.4  # times the beam: so many sentences end a search where the best of them is chosen
 
 Speaker = Member[DescriptionModel] | Member[DualEncoder]
 
@@ -39,17 +40,19 @@ def describe(
     length_penalty: float,
     repeats: bool,
     suiting: float = 0.0,
+    expecting: float = 0.0,
 ) -> list[list[Said]]:
     """The best sentences for each encoded clip, the best first.
 
     A next word's probability is the mean of the members' that describe; one reads what it does not know as
     the unknown word, and would never say it. Likely sentences are often those that would do for any clip.
     Members with a joint embedding therefore choose among all that the beam found: what counts is a sentence's
-    score, and how well it suits its clip.
+    score, how well it suits its clip, and the CIDEr that a phrase probe expects of it.
 
     Args:
         encodings: of each member, a row a clip.
         suiting: how much of a score a standard deviation of the joint embedding's cosines is worth.
+        expecting: how much of a score an expected CIDEr of one is worth.
     """
     telling = [(member, own) for member, own in zip(members, encodings, strict=True) if _describes(member)]
     judging = [(member, own) for member, own in zip(members, encodings, strict=True) if _compares(member)]
@@ -59,7 +62,7 @@ def describe(
         words,
         beam=beam,
         n_best=beam if judging else n_best,
-        enough=2 * beam if judging else None,
+        enough=math.ceil(_TO_CHOOSE_FROM * beam) if judging else None,
         max_words=max_words,
         length_penalty=length_penalty,
         repeats=repeats,
@@ -70,9 +73,10 @@ def describe(
     if not judging:
         return said
     chosen = []
-    for some, suits in zip(said, _suits(judging, said), strict=True):
-        worth = [each.score + suiting * own for each, own in zip(some, suits, strict=True)]
-        best = sorted(range(len(some)), key=lambda place: -worth[place])
+    worth = iter((suiting * _suits(judging, said) + expecting * _expected(judging, said)).tolist())
+    for some in said:
+        total = [each.score + next(worth) for each in some]
+        best = sorted(range(len(some)), key=lambda place: -total[place])
         chosen.append([some[place] for place in best[:n_best]])
     return chosen
 
@@ -85,16 +89,32 @@ def _compares(member: Speaker) -> TypeGuard[Member[DualEncoder]]:
     return isinstance(member.model, DualEncoder)
 
 
-def _suits(
-    judges: Sequence[tuple[Member[DualEncoder], ClipEncoding]], said: Sequence[Sequence[Said]]
-) -> list[list[float]]:
-    """How well each of a clip's sentences suits it, in standard deviations."""
-    texts = [each.text for some in said for each in some]
-    counts = [len(some) for some in said]
-    rows = torch.arange(len(said)).repeat_interleave(torch.tensor(counts))
+Judges = Sequence[tuple[Member[DualEncoder], ClipEncoding]]
+
+
+def _suits(judges: Judges, said: Sequence[Sequence[Said]]) -> Tensor:
+    """How well each sentence suits its clip, in standard deviations, (sentences of all clips,)."""
+    texts, rows = _listed(said)
     scores = [score_each(judge, texts, own.of(rows.to(own.concepts.device))).scores for judge, own in judges]
-    suits: list[float] = as_one([judge for judge, _ in judges], scores).tolist()
-    return [suits[start:end] for start, end in pairwise(accumulate(counts, initial=0))]
+    return as_one([judge for judge, _ in judges], scores)
+
+
+def _expected(judges: Judges, said: Sequence[Sequence[Said]]) -> Tensor:
+    """The CIDEr that each sentence should have, by the judges that can tell; else 0."""
+    texts, rows = _listed(said)
+    expected = []
+    for judge, own in judges:
+        if judge.model.phrases is not None:
+            means = own.state.top[rows.to(own.concepts.device)]
+            words = encode_sentences(texts, judge.words.vocabulary, max_words=judge.max_words)
+            expected.append(judge.model.phrases(words.to(means.device), means).cpu())
+    return torch.stack(expected).mean(dim=0) if expected else torch.zeros(len(texts))
+
+
+def _listed(said: Sequence[Sequence[Said]]) -> tuple[list[str], Tensor]:
+    """The sentences of all clips, and whose they are."""
+    counts = torch.tensor([len(some) for some in said])
+    return [each.text for some in said for each in some], torch.arange(len(said)).repeat_interleave(counts)
 
 
 def _search(

@@ -38,6 +38,7 @@ _FIXED = (
 _SHARED = ("clip_encoder", "word_input", "lstm")
 _COMMON_NAMES = {"decode.word_input.": "word_input.", "decode.lstm.": "lstm.", "read_forwards.": "lstm."}
 _PROBE = "clip_encoder.probe."
+_PHRASES = "phrases."  # which the new model has learnt from its own clips already
 # Words are held against concept words by another relation than that by which the next one is said.
 _OWN = ("word_input.attention.relate", "word_input.attention.gate")
 
@@ -90,7 +91,11 @@ def start_from_model(model: Model, trained: Model) -> None:
     parts = parts_taken(trained, same_task=same_task)
     own = _OWN if not same_task and _compares(model) else ()
     new, old = (
-        {name: tensor for name, tensor in _weights(each).items() if _part(name) in parts and name not in own}
+        {
+            name: tensor
+            for name, tensor in _weights(each).items()
+            if _part(name) in parts and name not in own and not name.startswith(_PHRASES)
+        }
         for each in (model, trained)
     )
     for name in [name for name in new.keys() ^ old.keys() if name.startswith(_PROBE)]:

@@ -1,0 +1,103 @@
+"""What a sentence would be worth: CIDEr with captions that are guessed from features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from ctsan.model.phrase_probe import PhraseProbe
+from ctsan.tasks.reward import CiderReward
+
+C = 6
+DOG, CAT, RUNS, SLEEPS, A, THERE = range(5, 11)
+
+# Sentences of one length: CIDEr's reward then takes nothing off for another one.
+CAPTIONS = [
+    [[A, DOG, RUNS, THERE], [A, DOG, RUNS, A]],
+    [[A, CAT, SLEEPS, THERE], [THERE, A, CAT, SLEEPS]],
+    [[A, DOG, SLEEPS, THERE]],
+    [[THERE, A, CAT, A], [CAT, CAT, CAT, RUNS]],
+]
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def all_own(captions: Sequence[object]) -> Tensor:
+    return torch.ones(len(captions), dtype=torch.bool)
+
+
+def learnt(num_phrases: int = 100) -> PhraseProbe:
+    probe = PhraseProbe(channels=C, num_phrases=num_phrases)
+    probe.start_from(drawn(len(CAPTIONS), C), CAPTIONS, all_own(CAPTIONS))
+    return probe
+
+
+@pytest.mark.parametrize("said", [[A, DOG, RUNS, THERE], [CAT, CAT, RUNS, A], [THERE, 30, 31, DOG]])
+def test_features_that_tell_nothing_leave_the_mean_cider_over_all_clips(said: list[int]) -> None:
+    """The reward of reinforcement learning, which is worked out otherwise, is the reference."""
+    reward = CiderReward(
+        {str(clip): [list(map(str, caption)) for caption in own] for clip, own in enumerate(CAPTIONS)}
+    )
+    wanted = sum(reward(str(clip), list(map(str, said))) for clip in range(len(CAPTIONS))) / len(CAPTIONS)
+    found = learnt()(torch.tensor([said]), torch.zeros(1, C))
+    assert float(found) == pytest.approx(wanted, abs=1e-5)
+    assert wanted > 0.1
+
+
+def test_features_tell_which_sentence_is_worth_more() -> None:
+    """Half of 600 clips are of dogs that run, the others of cats that sleep: one channel knows which."""
+    seen = drawn(600, C) * 3
+    is_dog = seen[:, 0] > 0
+    captions = [[[A, DOG, RUNS, THERE]] if dog else [[A, CAT, SLEEPS, THERE]] for dog in is_dog.tolist()]
+    probe = PhraseProbe(channels=C, num_phrases=50)
+    probe.start_from(seen, captions, all_own(captions))
+    sentences = torch.tensor([[A, DOG, RUNS, THERE], [A, CAT, SLEEPS, THERE]])
+    new = drawn(200, C, seed=1) * 3
+    dog, cat = (probe(sentence.expand(200, -1), new) for sentence in sentences)
+    assert ((dog > cat) == (new[:, 0] > 0)).float().mean() > 0.9
+
+
+def test_others_teach_what_goes_with_what_and_not_how_often_it_is_said() -> None:
+    seen = drawn(400, C) * 3
+    captions = [[[A, DOG]] if x > 0 else [[A, CAT]] for x in seen[:, 0].tolist()]
+    is_own = torch.arange(400) < 40
+    alone, both = (PhraseProbe(channels=C, num_phrases=20) for _ in range(2))
+    alone.start_from(seen[:40], captions[:40], all_own(captions[:40]))
+    both.start_from(seen, captions[:40] + [[[A, DOG, RUNS]]] * 360, is_own)
+    torch.testing.assert_close(alone.often, both.often)
+    assert torch.equal(alone.keys, both.keys)
+    both.start_from(seen, captions, is_own)
+    guess = [probe.phrase @ probe.clip[:, 0] for probe in (alone, both)]
+    assert guess[1].abs().max() > 1.2 * guess[0].abs().max()  # 18 clips' worth more is known of it
+
+
+@pytest.mark.parametrize("num_phrases", [5, 100])
+def test_neither_padding_nor_other_sentences_change_what_one_is_worth(num_phrases: int) -> None:
+    probe, seen = learnt(num_phrases), drawn(3, C, seed=4)
+    words = torch.tensor([[A, DOG, RUNS, 0, 0], [CAT, 0, 0, 0, 0], [A, CAT, SLEEPS, THERE, A]])
+    together = probe(words, seen)
+    alone = [probe(words[row : row + 1, :size], seen[row : row + 1]) for row, size in enumerate((3, 1, 5))]
+    torch.testing.assert_close(together, torch.cat(alone))
+
+
+def test_few_phrases_are_the_commonest_and_the_others_still_make_a_sentence_worth_less() -> None:
+    few = learnt(num_phrases=2)
+    assert few.keys.tolist() == sorted([A, THERE])  # in all four clips, and in all four
+    plain, longer = few(torch.tensor([[THERE, 0, 0], [THERE, 40, 41]]), torch.zeros(2, C)).tolist()
+    assert plain == longer == 0  # what all clips have tells nothing: its weight is 0
+    some = learnt(num_phrases=6)
+    plain, longer = some(torch.tensor([[DOG, 0, 0], [DOG, 40, 41]]), torch.zeros(2, C)).tolist()
+    assert plain > longer > 0
+
+
+def test_nothing_of_it_is_trained_and_it_is_saved_as_it_is() -> None:
+    probe, other = learnt(), PhraseProbe(channels=C, num_phrases=100)
+    assert not list(probe.parameters())
+    other.load_state_dict(probe.state_dict())
+    words, seen = torch.tensor([[A, DOG, RUNS]]), drawn(1, C, seed=2)
+    assert torch.equal(probe(words, seen), other(words, seen))
