@@ -138,7 +138,7 @@ class DecodingSettings:
     beam: Count = 1
     max_words: Count = 40
     length_penalty: Weight = 1.0  # a sentence's score is divided by its length to this power
-    suiting: Weight = 0.15  # of a joint embedding that stands beside, in choosing among what a beam found
+    suiting: Weight = 0.5  # of a joint embedding that stands beside, in choosing among what a beam found
     expecting: Weight = 8.0  # of the CIDEr that its phrase probe expects, if it has one, in that choice
     repeats: Switch = True  # False never says the same two words in a row again
 
@@ -190,17 +190,26 @@ PROFILES: Mapping[str, Settings] = {
 
 
 def load_settings(profile: str, overrides: Sequence[str] = ()) -> Settings:
-    """A profile with some settings changed, each written as `detector.num_concepts=20`; the last one counts.
+    """A profile with some settings changed: see `overridden`.
+
+    Raises:
+        UsageError: there is no such profile, or an override cannot be taken.
+    """
+    if profile not in PROFILES:
+        hint = did_you_mean(profile, PROFILES) or f"There are {' and '.join(PROFILES)}. "
+        raise UsageError(f"Unknown profile {profile!r}. {hint}".strip())
+    return overridden(PROFILES[profile], overrides)
+
+
+def overridden(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """Settings with some changed, each written as `detector.num_concepts=20`; the last one counts.
 
     Epochs take the place of steps.
 
     Raises:
         UsageError: names every override that cannot be taken, and why.
     """
-    if profile not in PROFILES:
-        hint = did_you_mean(profile, PROFILES) or f"There are {' and '.join(PROFILES)}. "
-        raise UsageError(f"Unknown profile {profile!r}. {hint}".strip())
-    values = PROFILES[profile].to_json()
+    values = settings.to_json()
     malformed = []
     for override in overrides:
         name, equals, text = override.partition("=")

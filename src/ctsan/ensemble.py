@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import nlargest
 
 import torch
 from torch import Tensor
@@ -37,9 +38,8 @@ def concepts_seen(
     for run, confidences in seen:
         for word, confidence in zip(run.member.words.concepts.words, confidences, strict=True):
             means[word] = means.get(word, 0.0) + confidence / len(seen)
-    surest = sorted(means, key=lambda word: -means[word])
     most = max(encoding.concept_words.shape[1] for encoding in encodings)
-    return tuple(Concept(word, means[word]) for word in surest[:most])
+    return tuple(Concept(word, means[word]) for word in nlargest(most, means, key=means.__getitem__))
 
 
 def captions_of(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ctsan.atomic import write_json
-from ctsan.config import settings_from_json
+from ctsan.config import overridden, settings_from_json
 from ctsan.errors import UsageError
 from ctsan.pack_folder import FORMAT, PACK_FILE, VERSION
 from ctsan.text.words import CONCEPTS_FILE, VOCABULARY_FILE, Words
@@ -31,19 +31,24 @@ from ctsan.training.checkpoint import (
 )
 from ctsan.training.run_folder import SETTINGS_FILE, open_run
 
-_LARGE = 100_000  # numbers, from which on a matrix is in eight bits
+_LARGE = 50_000  # numbers, from which on a matrix is in eight bits
 
 
-def write_pack(runs: Sequence[Path], out: Path, *, beam: int | None = None) -> int:
+def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()) -> int:
     """Pack run folders, no ensembles, into a new folder; returns its size in bytes.
 
     Args:
-        beam: with which sentences are searched; by default as the runs were trained.
+        overrides: settings of how sentences are searched, as `decoding.beam=10`; by default as in the runs.
 
     Raises:
         RunError: a run cannot be read.
-        UsageError: the folder is there already and holds something.
+        UsageError: the folder is there already and holds something, or another setting is named.
     """
+    if others := [override for override in overrides if not override.strip().startswith("decoding.")]:
+        raise UsageError(
+            f"{', '.join(others)}: a pack keeps the settings that runs were trained with. Only those of "
+            "'decoding' may be set, for example decoding.beam=10."
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: it is there already. Name a new or an empty folder for the pack.")
     names = _names([open_run(run).task for run in runs])
@@ -54,7 +59,7 @@ def write_pack(runs: Sequence[Path], out: Path, *, beam: int | None = None) -> i
     ]
     weights = list(map(_reduced, trained))
     keys = [{name: _digest(tensor) for name, tensor in own.items()} for own in weights]
-    uses = Counter(key for own in keys for key in set(own.values()))
+    uses = Counter(key for own in keys for key in own.values())  # one model may have it twice
     shared: dict[str, Tensor] = {}
     for run, name, own, own_keys in zip(runs, names, weights, keys, strict=True):
         common = {tensor: key for tensor, key in sorted(own_keys.items()) if uses[key] > 1}
@@ -62,9 +67,8 @@ def write_pack(runs: Sequence[Path], out: Path, *, beam: int | None = None) -> i
         alone = {tensor: value for tensor, value in own.items() if tensor not in common}
         write_packed_weights(out / name / WEIGHTS_FILE, alone, common)
         stored = json.loads((run / SETTINGS_FILE).read_text(encoding="utf-8-sig"))
-        settings = settings_from_json(stored["settings"]).to_json()  # with those that are newer than the run
-        settings["decoding"] |= {"beam": beam} if beam else {}
-        stored |= {"settings": settings, "from": None}  # a folder that nobody else has
+        settings = overridden(settings_from_json(stored["settings"]), overrides)  # with newer ones' defaults
+        stored |= {"settings": settings.to_json(), "from": None}  # a folder that nobody else has
         write_json(out / name / SETTINGS_FILE, stored)
         write_recipe(out / name, read_recipe(run))
     if shared:

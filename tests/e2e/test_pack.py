@@ -109,8 +109,10 @@ def test_runs_with_words_of_their_own_keep_them(runs: Runs, tmp_path: Path, clip
     content = json.loads(file.read_text(encoding="utf-8"))
     content["words"] = {word: count + 1 for word, count in content["words"].items()}
     file.write_text(json.dumps(content), encoding="utf-8")
-    write_pack([runs["rank"], other], tmp_path / "pack", beam=4)
+    write_pack([runs["rank"], other], tmp_path / "pack", overrides=["decoding.beam=4"])
     assert {run.settings.decoding.beam for run in load_runs([tmp_path / "pack"])} == {4}
+    with pytest.raises(UsageError, match="model.dropout=0: a pack keeps the settings"):
+        write_pack([runs["rank"]], tmp_path / "other", overrides=["model.dropout=0"])
     assert not (tmp_path / "pack/rank/words").exists()
     assert (tmp_path / "pack/choose/words").exists()
     found = Predictor.load(tmp_path / "pack")

@@ -14,10 +14,14 @@ from ctsan.cli.output import count, print_json
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option("--out", type=PATH, required=True, help="New folder for the pack.")
 @click.option(
-    "--beam", type=click.IntRange(min=1), help="To describe clips with [default: that of the runs' settings]."
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="SECTION.SETTING=VALUE",
+    help="How clips are described: a setting of 'decoding' [default: as in the runs]; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-def command(runs: tuple[Path, ...], out: Path, beam: int | None, as_json: bool) -> None:
+def command(runs: tuple[Path, ...], out: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Put RUNS, of one or several tasks, into one small folder that answers like they do.
 
     Weights are in half precision or less, what runs have in common is there once, and nothing is kept that
@@ -25,14 +29,14 @@ def command(runs: tuple[Path, ...], out: Path, beam: int | None, as_json: bool) 
 
     \b
     Examples:
-      ctsan pack runs/describe runs/fill runs/choose runs/rank --out my-model/
+      ctsan pack runs/describe runs/fill runs/choose runs/rank --out my-model/ --set decoding.beam=5
       ctsan describe holiday.mp4 --model my-model/
     """
     from ctsan.packing import write_pack
     from ctsan.trained_run import run_folders
 
     members = [member for run in runs for member in run_folders(run)]
-    size = write_pack(members, out, beam=beam)
+    size = write_pack(members, out, overrides=overrides)
     if as_json:
         print_json({"pack": str(out), "runs": len(members), "bytes": size})
     else:

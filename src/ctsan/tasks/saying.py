@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeGuard
 
 import torch
@@ -56,7 +57,7 @@ def describe(
     """
     telling = [(member, own) for member, own in zip(members, encodings, strict=True) if _describes(member)]
     judging = [(member, own) for member, own in zip(members, encodings, strict=True) if _compares(member)]
-    words = tuple(dict.fromkeys(word for member, _ in telling for word in member.words.vocabulary.words))
+    words = _words_of_all(tuple(member.words.vocabulary.words for member, _ in telling))
     found = _search(
         telling,
         words,
@@ -79,6 +80,11 @@ def describe(
         best = sorted(range(len(some)), key=lambda place: -total[place])
         chosen.append([some[place] for place in best[:n_best]])
     return chosen
+
+
+@lru_cache(maxsize=8)
+def _words_of_all(vocabularies: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for words in vocabularies for word in words))
 
 
 def _describes(member: Speaker) -> TypeGuard[Member[DescriptionModel]]:
