@@ -95,9 +95,10 @@ def _reduced(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Matrices in fewer bits; vectors and single numbers, which are few, as they are."""
     reduced: dict[str, Tensor] = {}
     for name, tensor in weights.items():
-        if tensor.dim() == 2 and tensor.numel() >= _LARGE:
-            scale = tensor.abs().amax(dim=1).clamp(min=1e-12) / 127
-            reduced[name] = (tensor / scale[:, None]).round().to(torch.int8)
+        if tensor.is_floating_point() and tensor.dim() > 1 and tensor.numel() >= _LARGE:
+            rows = tensor.flatten(1)
+            scale = rows.abs().amax(dim=1).clamp(min=1e-12) / 127
+            reduced[name] = (rows / scale[:, None]).round().to(torch.int8).view_as(tensor)
             reduced[name + SCALE] = scale
         else:
             reduced[name] = tensor.half() if tensor.is_floating_point() and tensor.dim() > 1 else tensor

@@ -211,7 +211,7 @@ def _opened(file: Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 def _in_full(tensor: Tensor, scale: Tensor | None) -> Tensor:
     if scale is not None:
-        return tensor * scale[:, None]
+        return tensor * scale.view(-1, *[1] * (tensor.dim() - 1))
     return tensor.float() if tensor.dtype == torch.half else tensor
 
 
