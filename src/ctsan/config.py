@@ -139,7 +139,7 @@ class DecodingSettings:
     max_words: Count = 40
     length_penalty: Weight = 1.0  # a sentence's score is divided by its length to this power
     suiting: Weight = 1.5  # of a joint embedding that stands beside, in choosing among what a beam found
-    expecting: Weight = 12.0  # of the CIDEr that its phrase probe expects, if it has one, in that choice
+    expecting: Weight = 16.0  # of the CIDEr that its phrase probe expects, if it has one, in that choice
     repeats: Switch = True  # False never says the same two words in a row again
 
 
