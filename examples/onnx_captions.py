@@ -40,7 +40,8 @@ def caption(clip: str, folder: Path) -> str:
     while len(said) <= model["max_words"]:
         scores, state["hidden"], state["cell"] = step.run(None, {"last": np.array(said[-1:])} | state)
         again = [after for word, after in pairwise(said) if word == said[-1] and not model["repeats"]]
-        scores[:, model["never"] + again] = -np.inf
+        nothing_yet = [model["end"]] if len(said) == 1 else []  # a sentence has a word
+        scores[:, model["never"] + again + nothing_yet] = -np.inf
         if (best := int(scores.argmax())) == model["end"]:
             break
         said.append(best)

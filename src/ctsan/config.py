@@ -138,8 +138,8 @@ class DecodingSettings:
     beam: Count = 1
     max_words: Count = 40
     length_penalty: Weight = 1.0  # a sentence's score is divided by its length to this power
-    suiting: Weight = 1.5  # of a joint embedding that stands beside, in choosing among what a beam found
-    expecting: Weight = 16.0  # of the CIDEr that its phrase probe expects, if it has one, in that choice
+    suiting: Weight = 0.15  # of a joint embedding that stands beside, in choosing among what a beam found
+    expecting: Weight = 1.6  # of the CIDEr that its phrase probe expects, if it has one, in that choice
     repeats: Switch = True  # False never says the same two words in a row again
 
 
@@ -166,7 +166,7 @@ PROFILES: Mapping[str, Settings] = {
     "laptop": Settings(
         model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=10, dropout=0.3, say_from_words=True),
         detector=DetectorSettings(attention_dim=32, dropout=0.5, trace_dropout=0.7, pace=0.1),
-        retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256, captions_per_clip=2, phrases=16_000),
+        retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256, captions_per_clip=2),
         loss=LossSettings(
             attention_weight=0.0,
             concept_weight=100.0,

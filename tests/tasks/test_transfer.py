@@ -12,7 +12,7 @@ from torch import Tensor
 from ctsan.config import load_settings
 from ctsan.data.corpus import Clip
 from ctsan.errors import UsageError
-from ctsan.tasks.building import Model, TaskName, build_model, start_from_clips
+from ctsan.tasks.building import Model, TaskName, build_model, start_from_clips, start_probes
 from ctsan.tasks.transfer import parts_taken, settings_with, start_from_model
 from ctsan.text.concepts import Concept, Concepts
 from ctsan.text.vocabulary import Vocabulary
@@ -180,3 +180,32 @@ def test_settings_that_the_weights_do_not_fit_are_all_named() -> None:
     assert "retrieval.joint_dim is 4 there and 5 here" in message
     joint = settings_with(given, trained, overrides=overrides[2:], same_task=False).retrieval.joint_dim
     assert joint == 5  # a description has none
+
+
+def test_probes_learn_new_clips_with_the_scales_that_were_taken_over(
+    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore
+) -> None:
+    trained = make_trained("embed", words, store)
+    model = make("embed", more, store, "retrieval.phrases=50")
+    start_from_clips(model, clips, store, more)
+    before = model.phrases.clip.clone()
+    start_from_model(model, trained)
+    assert torch.equal(model.phrases.clip, before)  # nothing of phrases is taken over
+    start_probes(model, clips, store, more)
+    assert not torch.allclose(model.phrases.clip, before)
+    again = make("embed", more, store, "retrieval.phrases=50")
+    again.clip_encoder.start_from(trained.clip_encoder.channel_means, trained.clip_encoder.channel_scales)
+    start_probes(again, clips, store, more)
+    for name, tensor in again.phrases.state_dict().items():
+        assert torch.equal(tensor, model.phrases.state_dict()[name]), name
+
+
+def test_a_probe_keeps_the_words_that_it_knew(
+    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore
+) -> None:
+    model = make("describe", more, store, "detector.probe=true")
+    probe, known = model.clip_encoder.probe, len(words.concepts)
+    probe.weight.fill_(7.0)
+    start_probes(model, clips, store, more, known=known)
+    assert (probe.weight[:known] == 7).all()
+    assert (probe.weight[known:] != 7).all()

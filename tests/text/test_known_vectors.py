@@ -80,3 +80,18 @@ def test_too_long_vectors_are_refused_with_the_setting(captions: list[str], tmp_
     file.write_text(GLOVE, encoding="utf-8")
     with pytest.raises(UsageError, match=r"--set model\.embedding_dim=203"):
         prepare_words(captions, embedding_dim=3, vectors=file)
+
+
+@pytest.mark.parametrize("text", ['{"vectors": {"dog": 5}}', '{"vectors": {"dog": null}}'])
+def test_a_row_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "vectors.json"
+    file.write_text(text)
+    with pytest.raises(WordsError, match="the vector of 'dog' is not a row of numbers"):
+        read_vectors(file, ["dog"])
+
+
+def test_dimensions_that_are_no_number_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "vectors.json"
+    file.write_text('{"vectors": {"dog": [1, 2]}, "dimensions": "two"}')
+    with pytest.raises(WordsError, match='"dimensions" is not a whole number'):
+        read_vectors(file, ["dog"])

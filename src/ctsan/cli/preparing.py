@@ -18,6 +18,7 @@ from ctsan.tasks.building import (
     build_model,
     build_task,
     start_from_clips,
+    start_probes,
 )
 from ctsan.tasks.task import Task
 from ctsan.tasks.transfer import parts_taken, settings_with, start_from_model
@@ -153,7 +154,11 @@ def load_task(order: Order, clips: Corpus, run: Path, settings: Settings) -> Tas
     )
     start_from_clips(model, clips.split("train"), features, words)
     if _needs_source(order, run):
-        start_from_model(model, _load_source(order).member.model)
+        source = _load_source(order).member
+        start_from_model(model, source.model)
+        probed = getattr(source.model.clip_encoder, "probe", None) is not None
+        known = len(source.words.concepts) if probed else 0
+        start_probes(model, clips.split("train"), features, words, known=known)
     if settings.training.keep_clips:
         model.clip_encoder.requires_grad_(requires_grad=False)
     return build_task(order.task, settings, words, features, clips, model=model)

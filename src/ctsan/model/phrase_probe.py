@@ -19,7 +19,7 @@ LONGEST = 4  # words of a phrase
 
 _RIDGE = 3000.0  # as much as so many clips that tell nothing
 _OTHERS = 0.05  # of a clip's weight has one that others have captioned
-_WORDS = 1 << 15  # of a vocabulary are told apart: four of them make one number
+_WORDS = 1 << 15  # of a vocabulary are told apart, the commonest: four of them make one number
 _MOST_WORDS = 30  # of a caption
 _NO_PHRASE = torch.iinfo(torch.long).max  # after all keys of phrases
 
@@ -97,12 +97,13 @@ class PhraseProbe(nn.Module):
             clips: of the same shape, whose captions they are.
         """
         own = (keys >= 0) & is_own[clips]
-        pairs = torch.stack([keys[own], clips[own]], dim=1)
-        once = pairs.unique(dim=0)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        phrases, counts = once[:, 0].unique(return_counts=True)
+        phrases, places = torch.unique(keys[own], return_inverse=True)
+        once = torch.unique(places * len(is_own) + clips[own])  # twice in a clip is once
+        counts = (once // len(is_own)).bincount(minlength=len(phrases))
         common = counts.argsort(descending=True, stable=True)[: len(self.keys)].sort().values
         num_clips = max(int(is_own.sum()), 2)
         self.unheard.fill_(math.log(num_clips))
+        self.keys.fill_(_NO_PHRASE)
         self.keys[: len(common)] = phrases[common]
         self.rarity[: len(common)] = (num_clips / counts[common]).log()
 
@@ -128,7 +129,7 @@ class PhraseProbe(nn.Module):
         key = torch.zeros_like(words)
         for length in range(min(LONGEST, most)):
             last = words[:, length:]
-            key = key[:, : most - length] * _WORDS + last % _WORDS
+            key = key[:, : most - length] * _WORDS + last.clamp(max=_WORDS - 1)
             keys[:, length, : most - length] = key.masked_fill(last == 0, -1)
         return keys
 

@@ -15,6 +15,7 @@ from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, Que
 from ctsan.data.item_building import build_items
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
+from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.mean_pooling import MeanPooling
@@ -190,11 +191,10 @@ def start_from_clips(
 
     The channels' means and scales, in which directions clips differ, in how many clips each concept candidate
     is used, and how often each word is said: it need not learn those by small steps. Probes learn all that
-    they ever will.
+    they ever will: see `start_probes`.
     """
     captioned = [clip for clip in clips if clip.id in store and clip.captions]
     most = max((clip.times for clip in captioned), default=1)
-    is_own = torch.tensor([clip.times == most for clip in captioned])
     clips = [clip for clip in captioned if clip.times == most]  # others' clips may look otherwise
     encoder = model.clip_encoder
     means, scales, directions = channel_statistics(clips, store)
@@ -205,17 +205,6 @@ def start_from_clips(
             [words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words)
         )
         encoder.start_from(means, scales, directions, used.mean(dim=0))
-        if encoder.probe is not None:
-            said = references(
-                [words.concepts.reference(clip.captions) for clip in captioned], len(words.concepts.words)
-            )
-            encoder.probe.start_from(_means(encoder.means, captioned, store), said, is_own)
-    if isinstance(model, DualEncoder) and model.phrases is not None:
-        read = [
-            [words.vocabulary.encode(tokenize(said)) or [UNK] for said in clip.captions] for clip in captioned
-        ]
-        means = _means(lambda *maps: model.clip_encoder(*maps).state.top, captioned, store)
-        model.phrases.start_from(means, read, is_own)
     if isinstance(encoder.detector, NearestWords):
         _know_clips(encoder.detector, clips, store, words)
     captions = [caption for clip in clips for caption in clip.captions]
@@ -226,6 +215,34 @@ def start_from_clips(
         _start_saying(model.decode.say, said)
     if isinstance(model, BlankModel):  # only concept candidates are left out
         _start_saying(model.say, said[torch.isin(said, encoder.candidate_words)])
+    start_probes(model, captioned, store, words)
+
+
+def start_probes(
+    model: Model | DetectorModel, clips: Sequence[Clip], store: FeatureStore, words: Words, *, known: int = 0
+) -> None:
+    """Let the probes of a model, if it has any, learn from training clips, seen with the scales that it has.
+
+    Clips that count less often than the most are taken for others': see `ctsan corpus join`.
+
+    Args:
+        known: of so many concept candidates, the first ones, the probe has been taken over.
+    """
+    clips = [clip for clip in clips if clip.id in store and clip.captions]
+    most = max((clip.times for clip in clips), default=1)
+    is_own = torch.tensor([clip.times == most for clip in clips])
+    encoder = model.clip_encoder
+    if isinstance(encoder, ClipEncoder) and encoder.probe is not None:
+        said = references(
+            [words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words)
+        )
+        encoder.probe.start_from(_means(encoder.means, clips, store), said, is_own, known=known)
+    if isinstance(model, DualEncoder) and model.phrases is not None:
+        read = [
+            [words.vocabulary.encode(tokenize(said)) or [UNK] for said in clip.captions] for clip in clips
+        ]
+        means = _means(lambda *maps: model.clip_encoder(*maps).state.top, clips, store)
+        model.phrases.start_from(means, read, is_own)
 
 
 @torch.no_grad()
@@ -234,6 +251,7 @@ def _start_saying(say: nn.Linear, said: Tensor) -> None:
     say.bias.copy_((counts / counts.sum()).log())
 
 
+@torch.no_grad()
 def _means(mean: Callable[[Tensor, Tensor], Tensor], clips: Sequence[Clip], store: FeatureStore) -> Tensor:
     """What is made of the maps (1, N, h, w, C) of each clip, in as many rows."""
     found = []

@@ -20,6 +20,7 @@ from ctsan.tasks.scoring import as_one, encode_sentences, score_each
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
 
 NEVER_SAID = (PAD, UNK, BLANK)
+_BESIDE_EXPECTED = 0.1  # of a sentence's score counts where its CIDEr can be expected
 _TO_CHOOSE_FROM = 1.4  # times the beam: so many sentences end a search where the best of them is chosen
 
 Speaker = Member[DescriptionModel] | Member[DualEncoder]
@@ -48,7 +49,8 @@ def describe(
     A next word's probability is the mean of the members' that describe; one reads what it does not know as
     the unknown word, and would never say it. Likely sentences are often those that would do for any clip.
     Members with a joint embedding therefore choose among all that the beam found: what counts is a sentence's
-    score, how well it suits its clip, and the CIDEr that a phrase probe expects of it.
+    score and how well it suits its clip. Where one has a phrase probe, the CIDEr that it expects counts too,
+    and the score little.
 
     Args:
         encodings: of each member, a row a clip.
@@ -73,10 +75,12 @@ def describe(
     ]
     if not judging:
         return said
-    chosen = []
-    worth = iter((suiting * _suits(judging, said) + expecting * _expected(judging, said)).tolist())
+    expected = _expected(judging, said)
+    likely = 1.0 if expected is None else _BESIDE_EXPECTED
+    worth = suiting * _suits(judging, said) + (0.0 if expected is None else expecting * expected)
+    chosen, others = [], iter(worth.tolist())
     for some in said:
-        total = [each.score + next(worth) for each in some]
+        total = [likely * each.score + next(others) for each in some]
         best = sorted(range(len(some)), key=lambda place: -total[place])
         chosen.append([some[place] for place in best[:n_best]])
     return chosen
@@ -105,8 +109,8 @@ def _suits(judges: Judges, said: Sequence[Sequence[Said]]) -> Tensor:
     return as_one([judge for judge, _ in judges], scores)
 
 
-def _expected(judges: Judges, said: Sequence[Sequence[Said]]) -> Tensor:
-    """The CIDEr that each sentence should have, by the judges that can tell; else 0."""
+def _expected(judges: Judges, said: Sequence[Sequence[Said]]) -> Tensor | None:
+    """The CIDEr that each sentence should have, if any of the judges can tell."""
     texts, rows = _listed(said)
     expected = []
     for judge, own in judges:
@@ -114,7 +118,7 @@ def _expected(judges: Judges, said: Sequence[Sequence[Said]]) -> Tensor:
             means = own.state.top[rows.to(own.concepts.device)]
             words = encode_sentences(texts, judge.words.vocabulary, max_words=judge.max_words)
             expected.append(judge.model.phrases(words.to(means.device), means).cpu())
-    return torch.stack(expected).mean(dim=0) if expected else torch.zeros(len(texts))
+    return torch.stack(expected).mean(dim=0) if expected else None
 
 
 def _listed(said: Sequence[Sequence[Said]]) -> tuple[list[str], Tensor]:

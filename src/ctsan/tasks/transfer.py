@@ -38,7 +38,7 @@ _FIXED = (
 _SHARED = ("clip_encoder", "word_input", "lstm")
 _COMMON_NAMES = {"decode.word_input.": "word_input.", "decode.lstm.": "lstm.", "read_forwards.": "lstm."}
 _PROBE = "clip_encoder.probe."
-_PHRASES = "phrases."  # which the new model has learnt from its own clips already
+_PHRASES = "phrases."  # which a new model learns from its own clips at once
 # Words are held against concept words by another relation than that by which the next one is said.
 _OWN = ("word_input.attention.relate", "word_input.attention.gate")
 
@@ -73,8 +73,9 @@ def settings_with(
 
 
 def parts_taken(trained: Model, *, same_task: bool) -> tuple[str, ...]:
-    """The parts of a trained model that a new one starts from: all if it is of the same task."""
-    return tuple(dict.fromkeys(map(_part, _weights(trained)))) if same_task else _SHARED
+    """The parts of a trained model that a new one starts from: if it is of the same task, all but phrases."""
+    own = (name for name in _weights(trained) if not name.startswith(_PHRASES))
+    return tuple(dict.fromkeys(map(_part, own))) if same_task else _SHARED
 
 
 @torch.no_grad()
@@ -91,11 +92,7 @@ def start_from_model(model: Model, trained: Model) -> None:
     parts = parts_taken(trained, same_task=same_task)
     own = _OWN if not same_task and _compares(model) else ()
     new, old = (
-        {
-            name: tensor
-            for name, tensor in _weights(each).items()
-            if _part(name) in parts and name not in own and not name.startswith(_PHRASES)
-        }
+        {name: tensor for name, tensor in _weights(each).items() if _part(name) in parts and name not in own}
         for each in (model, trained)
     )
     for name in [name for name in new.keys() ^ old.keys() if name.startswith(_PROBE)]:

@@ -68,7 +68,13 @@ def _from_json(file: Path, words: Collection[str]) -> Vectors:
     if not isinstance(rows, dict):
         _refuse(file, 'it has no "vectors"')
     size = document.get("dimensions")  # more numbers may follow, which are no part of a vector
-    vectors = {word: _numbers(file, word, rows[word][:size]) for word in words if word in rows}
+    if size is not None and type(size) is not int:
+        _refuse(file, '"dimensions" is not a whole number')
+    vectors = {
+        word: _numbers(file, word, row[:size] if isinstance(row := rows[word], list) else None)
+        for word in words
+        if word in rows
+    }
     if len({len(vector) for vector in vectors.values()}) > 1:
         _refuse(file, "its vectors are of different lengths")
     return vectors

@@ -25,6 +25,7 @@ from ctsan.errors import UsageError
 VERSION = 1  # of what a seed gives; a change of the pictures or the words is another version
 MARKER = "procedural.json"
 LIST = "clips.jsonl"
+_ENCODING = {"crf": "20", "preset": "veryfast", "x264-params": "asm=0"}
 _FEW = 4  # clips for which starting processes takes longer than it saves
 
 
@@ -161,12 +162,15 @@ def _make_clip(out: Path, seed: int, index: int, simple: bool) -> None:
 
 
 def _encode(scene: Scene, path: Path) -> list[dict[str, Seen]]:
-    """Write the frames of a scene as H.264, with one thread so that the bytes are always the same."""
+    """Write the frames of a scene as H.264, the same bytes always and everywhere.
+
+    Hence one thread, and no assembly of x264's: on some processors it reads what was left in memory.
+    """
     import av
 
     seen = []
     with av.open(str(path), "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=FPS, options={"crf": "20", "preset": "veryfast"})
+        stream = container.add_stream("libx264", rate=FPS, options=_ENCODING)
         stream.width, stream.height, stream.pix_fmt = PIXELS_WIDE, PIXELS_HIGH, "yuv420p"
         stream.codec_context.thread_count = 1
         stream.time_base = Fraction(1, FPS)
