@@ -154,11 +154,10 @@ def load_task(order: Order, clips: Corpus, run: Path, settings: Settings) -> Tas
     )
     start_from_clips(model, clips.split("train"), features, words)
     if _needs_source(order, run):
-        source = _load_source(order).member
-        start_from_model(model, source.model)
-        probed = getattr(source.model.clip_encoder, "probe", None) is not None
-        known = len(source.words.concepts) if probed else 0
-        start_probes(model, clips.split("train"), features, words, known=known)
+        source = _load_source(order).member.model
+        start_from_model(model, source)
+        keep = settings.training.keep_clips and getattr(source.clip_encoder, "probe", None) is not None
+        start_probes(model, clips.split("train"), features, words, keep=keep)
     if settings.training.keep_clips:
         model.clip_encoder.requires_grad_(requires_grad=False)
     return build_task(order.task, settings, words, features, clips, model=model)

@@ -30,23 +30,21 @@ class ConceptProbe(nn.Module):
         self.register_buffer("bias", torch.zeros(num_candidates))
 
     @torch.no_grad()
-    def start_from(self, means: Tensor, reference: Tensor, is_own: Tensor, *, known: int = 0) -> None:
+    def start_from(self, means: Tensor, reference: Tensor, is_own: Tensor) -> None:
         """Learn from training clips.
 
         Args:
             means: (n, C), the clips' mean features in standard deviations.
             reference: (n, V), 1 where a candidate is in a clip's captions.
             is_own: (n,), False of clips that others have captioned, who use words as often as they like.
-            known: so many candidates, the first ones, stay as they are.
         """
         seen, said = F.layer_norm(means, means.shape[1:]).double(), reference.double()
         often = said[is_own].mean(dim=0)
         said = said - torch.where(is_own[:, None], often, said[~is_own].sum(0) / max(1, int((~is_own).sum())))
         weighed = seen * torch.where(is_own, 1.0, _OTHERS)[:, None]
         regular = _RIDGE * torch.eye(seen.shape[1], dtype=seen.dtype)
-        fitted = torch.linalg.solve(weighed.mT @ seen + regular, weighed.mT @ said[:, known:]).mT
-        self.weight[known:] = fitted.to(self.weight.dtype)
-        self.bias[known:] = often[known:].to(self.bias.dtype)
+        self.weight.copy_(torch.linalg.solve(weighed.mT @ seen + regular, weighed.mT @ said).mT)
+        self.bias.copy_(often)
 
     def forward(self, means: Tensor, scores: Tensor) -> Tensor:
         """Scores of traces (B, V) to those of both: the confidence is the mean of theirs and the probe's.

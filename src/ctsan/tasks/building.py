@@ -219,24 +219,29 @@ def start_from_clips(
 
 
 def start_probes(
-    model: Model | DetectorModel, clips: Sequence[Clip], store: FeatureStore, words: Words, *, known: int = 0
+    model: Model | DetectorModel,
+    clips: Sequence[Clip],
+    store: FeatureStore,
+    words: Words,
+    *,
+    keep: bool = False,
 ) -> None:
     """Let the probes of a model, if it has any, learn from training clips, seen with the scales that it has.
 
     Clips that count less often than the most are taken for others': see `ctsan corpus join`.
 
     Args:
-        known: of so many concept candidates, the first ones, the probe has been taken over.
+        keep: leave a probe of concept words, which is part of how clips are seen, as it was taken over.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     most = max((clip.times for clip in clips), default=1)
     is_own = torch.tensor([clip.times == most for clip in clips])
     encoder = model.clip_encoder
-    if isinstance(encoder, ClipEncoder) and encoder.probe is not None:
+    if isinstance(encoder, ClipEncoder) and encoder.probe is not None and not keep:
         said = references(
             [words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words)
         )
-        encoder.probe.start_from(_means(encoder.means, clips, store), said, is_own, known=known)
+        encoder.probe.start_from(_means(encoder.means, clips, store), said, is_own)
     if isinstance(model, DualEncoder) and model.phrases is not None:
         read = [
             [words.vocabulary.encode(tokenize(said)) or [UNK] for said in clip.captions] for clip in clips
