@@ -170,7 +170,7 @@ def test_eight_clips_are_learnt_by_heart(
     clips = ("--corpus", tmp_path / "eight")
     certain = [f"--set={part}.dropout=0" for part in ("model", "detector", "retrieval")]
     certain += ["--set=detector.trace_dropout=0", "--set=optimiser.learning_rate=0.01"]
-    steps = ("--set=training.steps=100", "--set=training.evaluations=1")
+    steps = ("--set=training.steps=200", "--set=training.evaluations=1")
     ctsan_here("train", task, *clips, *SMALL, *certain, *steps, "--out", tmp_path / "run")
     ctsan_here(
         "corpus",

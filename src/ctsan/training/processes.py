@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -100,6 +101,7 @@ def joined_processes() -> Iterator[Processes]:
     try:
         yield Processes(dist.get_rank(), count, device)
     finally:
+        gc.collect()  # what still holds the group would keep its threads until Python itself ends, and abort it
         dist.destroy_process_group()
 
 
