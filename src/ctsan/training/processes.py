@@ -101,7 +101,7 @@ def joined_processes() -> Iterator[Processes]:
     try:
         yield Processes(dist.get_rank(), count, device)
     finally:
-        gc.collect()  # what still holds the group would keep its threads until Python itself ends, and abort it
+        gc.collect()  # what still holds the group would keep its threads until Python ends, and abort it
         dist.destroy_process_group()
 
 
