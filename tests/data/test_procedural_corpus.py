@@ -91,7 +91,7 @@ def test_what_is_not_this_corpus_is_refused(corpus: Path, tmp_path: Path) -> Non
         make_corpus(tmp_path, clips=1, seed=0)
     with pytest.raises(UsageError, match=r"is a file\. Name a folder"):
         make_corpus(tmp_path / "holiday.mp4", clips=1, seed=0)
-    with pytest.raises(UsageError, match=rf"has seed {SEED} and version 1, not seed 6 and version 1\. Name"):
+    with pytest.raises(UsageError, match=rf"has seed {SEED} and version 2, not seed 6 and version 2\. Name"):
         make_corpus(corpus, clips=CLIPS, seed=6)
     with pytest.raises(
         UsageError, match=rf"begun with {CLIPS} clips, more than 3\. Ask for at least {CLIPS}"

@@ -15,7 +15,7 @@ import torch
 from ctsan.config import load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem
 from ctsan.tasks.blank import AskedBlank, encode_blanks, fill
-from ctsan.tasks.building import TaskName, build_model, build_task, start_from_clips
+from ctsan.tasks.building import TaskName, build_model, build_task, start_from_clips, start_probes
 from ctsan.tasks.member import Member, joined
 from ctsan.tasks.saying import describe
 from ctsan.tasks.scoring import as_one, score_all, score_each
@@ -230,6 +230,7 @@ def test_a_phrase_probe_has_a_say_in_what_is_said(
     members = [make_member(task, words, store, seed=0, phrases=200) for task in ("embed", "describe")]
     judge = members[0].model
     start_from_clips(judge, clips, store, words)
+    start_probes(judge, clips, store, words)
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
     options = {"beam": 6, "n_best": 6, "max_words": 5, "length_penalty": 1.0, "repeats": True}
     likeliest = describe(members, encodings, **options)

@@ -188,6 +188,7 @@ def test_probes_learn_new_clips_with_the_scales_that_were_taken_over(
     trained = make_trained("embed", words, store)
     model = make("embed", more, store, "retrieval.phrases=50")
     start_from_clips(model, clips, store, more)
+    start_probes(model, clips, store, more)
     before = model.phrases.clip.clone()
     start_from_model(model, trained)
     assert torch.equal(model.phrases.clip, before)  # nothing of phrases is taken over

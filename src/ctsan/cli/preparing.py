@@ -153,10 +153,12 @@ def load_task(order: Order, clips: Corpus, run: Path, settings: Settings) -> Tas
         seed=settings.training.seed,
     )
     start_from_clips(model, clips.split("train"), features, words)
+    keep = False
     if _needs_source(order, run):
         source = _load_source(order).member.model
         start_from_model(model, source)
         keep = settings.training.keep_clips and getattr(source.clip_encoder, "probe", None) is not None
+    if not (run / CHECKPOINT_FILE).exists():  # which holds them
         start_probes(model, clips.split("train"), features, words, keep=keep)
     if settings.training.keep_clips:
         model.clip_encoder.requires_grad_(requires_grad=False)

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-
-from ctsan.data.batches import pad_words
+from torch.nn.utils.rnn import pad_sequence
 
 LONGEST = 4  # words of a phrase
 
@@ -59,8 +58,8 @@ class PhraseProbe(nn.Module):
             is_own: (n,), False of clips that others have captioned, who use phrases as often as they like.
         """
         clip_of = torch.tensor([clip for clip, own in enumerate(captions) for _ in own])
-        read = [caption[:_MOST_WORDS] for own in captions for caption in own]
-        keys = self._keys(pad_words(read))  # (M, 4, T)
+        read = [torch.tensor(caption[:_MOST_WORDS]) for own in captions for caption in own]
+        keys = self._keys(pad_sequence(read, batch_first=True))  # (M, 4, T)
         clips = clip_of[:, None, None].expand_as(keys)
         self._know_phrases(keys, clips, is_own)
         places, shares = self._shares(keys)

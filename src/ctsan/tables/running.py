@@ -23,7 +23,7 @@ from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.tables.plan import Training, description_of, is_decoupled, settings_of
 from ctsan.tables.systems import SYSTEMS
-from ctsan.tasks.building import Model, TaskName, build_model, build_task, start_from_clips
+from ctsan.tasks.building import Model, TaskName, build_model, build_task, start_from_clips, start_probes
 from ctsan.tasks.clip_encoders import build_clip_encoder
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.concepts import measure_concepts
@@ -170,6 +170,7 @@ def _prepared(workshop: Workshop, training: Training, settings: Settings) -> Tas
         _take_detector(workshop, training, model)
     if trained is not None:
         start_from_model(model, trained)
+    start_probes(model, workshop.corpus.split("train"), store, words)
     return build_task(training.task, settings, words, store, workshop.corpus, model=model)
 
 

@@ -190,8 +190,7 @@ def start_from_clips(
     """Let a fresh model begin with what training clips tell before any training.
 
     The channels' means and scales, in which directions clips differ, in how many clips each concept candidate
-    is used, and how often each word is said: it need not learn those by small steps. Probes learn all that
-    they ever will: see `start_probes`.
+    is used, and how often each word is said: it need not learn those by small steps.
     """
     captioned = [clip for clip in clips if clip.id in store and clip.captions]
     most = max((clip.times for clip in captioned), default=1)
@@ -215,7 +214,6 @@ def start_from_clips(
         _start_saying(model.decode.say, said)
     if isinstance(model, BlankModel):  # only concept candidates are left out
         _start_saying(model.say, said[torch.isin(said, encoder.candidate_words)])
-    start_probes(model, captioned, store, words)
 
 
 def start_probes(
@@ -226,8 +224,9 @@ def start_probes(
     *,
     keep: bool = False,
 ) -> None:
-    """Let the probes of a model, if it has any, learn from training clips, seen with the scales that it has.
+    """Let the probes of a model, if it has any, learn all that they ever will, from training clips.
 
+    They see clips with the scales that the model has, so these must be there first, taken over or not.
     Clips that count less often than the most are taken for others': see `ctsan corpus join`.
 
     Args:

@@ -22,7 +22,7 @@ from ctsan.data.procedural.truth import tell_truth
 from ctsan.device import usable_cores
 from ctsan.errors import UsageError
 
-VERSION = 1  # of what a seed gives; a change of the pictures or the words is another version
+VERSION = 2  # of what a seed gives; a change of the pictures or the words is another version
 MARKER = "procedural.json"
 LIST = "clips.jsonl"
 _ENCODING = {"crf": "20", "preset": "veryfast", "x264-params": "asm=0"}
