@@ -102,7 +102,9 @@ class RetrievalSettings:
     captions_per_clip: Count = 1  # learnt at once: each is scored with every clip of the batch
     dropout: Share = 0.5  # before the maxout; of the joint embedding, of the clips' features
     temperature: Positive = 0.1  # of the joint embedding's softmax over the clips of a batch
-    phrases: Whole = 0  # that a probe beside the joint embedding knows; the paper has neither
+    regression: Switch = False  # the joint embedding, which the paper does not have, begins as one
+    phrases: Whole = 0  # that a probe beside the joint embedding knows
+    more_words: Whole = 0  # of --vectors, which no caption has: a query may
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,7 @@ class DecodingSettings:
     length_penalty: Weight = 1.0  # a sentence's score is divided by its length to this power
     suiting: Weight = 0.15  # of a joint embedding that stands beside, in choosing among what a beam found
     expecting: Weight = 1.6  # of the CIDEr that its phrase probe expects, if it has one, in that choice
+    guiding: Weight = 10.0  # of the same in following beginnings of sentences, of which more are looked at
     repeats: Switch = True  # False never says the same two words in a row again
 
 

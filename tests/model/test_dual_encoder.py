@@ -53,6 +53,45 @@ def test_a_score_is_the_cosine_of_sentence_and_clip(model: DualEncoder) -> None:
     torch.testing.assert_close(scored.scores, wanted)
 
 
+def test_it_can_begin_as_a_regression_that_finds_clips() -> None:
+    """Clips of which a word is said have something of that word's direction in their features."""
+    torch.manual_seed(0)
+    words, clips = 20, 400
+    pooling = MeanPooling(
+        channels=30, embedding=torch.randn(words, 16), candidate_words=torch.arange(5, words)
+    )
+    model = DualEncoder(clip_encoder=pooling, joint_dim=12).eval()
+    said = torch.randint(5, words, (clips, 2))
+    features = torch.randn(words, 30)[said].sum(dim=1) + torch.randn(clips, 30)
+    features = torch.nn.functional.layer_norm(features, (30,))
+    kept = clips - 50
+    is_own = torch.arange(kept) % 4 != 0
+    model.start_from(features[:kept], [[own] for own in said[:kept].tolist()], is_own)
+    found = (
+        model.embed_sentences(said[kept:])
+        @ torch.nn.functional.normalize(model.from_clip(features[kept:]), dim=1).mT
+    )
+    ranks = (found > found.diagonal()[:, None]).sum(dim=1)
+    assert (ranks < 5).float().mean() > 0.6  # a tenth by chance
+    torch.testing.assert_close(model.from_words.weight @ model.from_words.weight.mT, torch.eye(12))
+    seen = model.from_clip(features[:kept][is_own]).detach()
+    assert float(seen.norm(dim=1).mean()) == pytest.approx(1, abs=0.1)
+
+
+def test_a_joint_embedding_may_have_more_numbers_than_words_vectors(model: DualEncoder) -> None:
+    wide = DualEncoder(clip_encoder=model.clip_encoder, joint_dim=9)
+    wide.start_from(torch.randn(30, 6), [[[5, 6]], [[7]]] * 15, torch.ones(30, dtype=torch.bool))
+    wide.train()
+    encoding = encoded(wide, torch.randn(2, 1, 1, 1, 6), torch.ones(2, 1, dtype=torch.bool))
+    words = torch.tensor([[5, 6], [7, 8]])
+    in_batch_loss(
+        wide.embed_sentences(words), wide.embed_clips(encoding), torch.tensor([0, 1]), temperature=0.1
+    ).backward()
+    gradient = wide.from_clip.weight.grad
+    assert gradient is not None
+    assert (gradient[5:].abs().sum(dim=1) > 0).all()
+
+
 def test_the_loss_of_a_batch_worked_out_by_hand() -> None:
     """Two clips at right angles; the first has two sentences, which are no negatives of each other."""
     clips = torch.eye(2)

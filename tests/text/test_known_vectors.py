@@ -12,8 +12,8 @@ from ctsan.errors import UsageError, WordsError
 from ctsan.text.embedding import learn_embedding
 from ctsan.text.known_vectors import read_vectors
 from ctsan.text.tokens import tokenize
-from ctsan.text.vocabulary import PAD, Vocabulary
-from ctsan.text.words import prepare_words
+from ctsan.text.vocabulary import PAD, SPECIALS, Vocabulary
+from ctsan.text.words import Words, prepare_words
 
 GLOVE = "guitar 1 0.5 -2\nat the stage 0 0 0\nstage 0 1 1e-1\nmoon 9 9 9\n"
 WINK = {"dimensions": 3, "vectors": {"guitar": [1, 0.5, -2, 77, 0], "stage": [0, 1, 0.1, 78, 1]}}
@@ -69,17 +69,40 @@ def test_they_are_the_first_part_and_as_wide_as_what_is_learnt(captions: list[st
     assert given[guitar] == pytest.approx(scale * np.array([1, 0.5, -2]))
     assert not given[rice].any()
     assert not words.embedding[PAD].any()
+    learnt = learnt[len(SPECIALS) :]
     assert given[[guitar, stage]].std() == pytest.approx(learnt.std(), rel=0.01)
     sentences = [tokenize(caption) for caption in captions]
     alone = learn_embedding(sentences, Vocabulary.build(sentences), dim=17)
-    assert np.array_equal(learnt, alone)
+    assert np.array_equal(learnt, alone[len(SPECIALS) :])
+
+
+def test_they_may_be_whole_rows(captions: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "glove.txt"
+    file.write_text(GLOVE, encoding="utf-8")
+    words = prepare_words(captions, embedding_dim=3, vectors=file)
+    guitar, rice = words.vocabulary.encode(["guitar", "rice"])
+    assert words.embedding[guitar].tolist() == [1, 0.5, -2]
+    assert not words.embedding[[PAD, rice]].any()
+
+
+def test_words_that_no_caption_has_come_after_all_others(captions: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "vectors.txt"
+    file.write_text("guitar 1 0\n<s> 9 9\nespresso 0 1\nrocket 1 1\n", encoding="utf-8")
+    alone = prepare_words(captions, embedding_dim=4, vectors=file)
+    words = prepare_words(captions, embedding_dim=4, vectors=file, more_words=1)
+    assert words.vocabulary.words == (*alone.vocabulary.words, "espresso")
+    assert words.vocabulary.counts[-1] == 0
+    assert words.embedding[-1, 1] > 0
+    assert not words.embedding[-1, [0, 2, 3]].any()  # captions teach nothing of it
+    words.save(tmp_path / "words")
+    assert Words.load(tmp_path / "words").vocabulary == words.vocabulary
 
 
 def test_too_long_vectors_are_refused_with_the_setting(captions: list[str], tmp_path: Path) -> None:
     file = tmp_path / "glove.txt"
     file.write_text(GLOVE, encoding="utf-8")
     with pytest.raises(UsageError, match=r"--set model\.embedding_dim=203"):
-        prepare_words(captions, embedding_dim=3, vectors=file)
+        prepare_words(captions, embedding_dim=2, vectors=file)
 
 
 @pytest.mark.parametrize("text", ['{"vectors": {"dog": 5}}', '{"vectors": {"dog": null}}'])

@@ -36,6 +36,7 @@ COMMANDS = {
     "corpus": "Check, make and split corpora, and build their test items.",
     "features": "Turn a corpus' clips into stored feature maps.",
     "words": "Prepare vocabulary, concept candidates and word vectors of a corpus.",
+    "vectors": "Learn word vectors from captions and a sentence transformer.",
     "backbone": "List the networks that make features, and convert their weights.",
 }
 

@@ -12,6 +12,7 @@ from ctsan.cli.output import count, warn
 from ctsan.config import Settings, load_settings
 from ctsan.data.corpus import Corpus, Split
 from ctsan.errors import UsageError
+from ctsan.model.dual_encoder import DualEncoder
 from ctsan.tasks.building import (
     PRIMARY_METRICS,
     TaskName,
@@ -153,13 +154,15 @@ def load_task(order: Order, clips: Corpus, run: Path, settings: Settings) -> Tas
         seed=settings.training.seed,
     )
     start_from_clips(model, clips.split("train"), features, words)
-    keep = False
+    keep, fresh = False, True
     if _needs_source(order, run):
         source = _load_source(order).member.model
         start_from_model(model, source)
+        fresh = not isinstance(source, DualEncoder)
         keep = settings.training.keep_clips and getattr(source.clip_encoder, "probe", None) is not None
     if not (run / CHECKPOINT_FILE).exists():  # which holds them
-        start_probes(model, clips.split("train"), features, words, keep=keep)
+        regression = fresh and settings.retrieval.regression
+        start_probes(model, clips.split("train"), features, words, keep=keep, regression=regression)
     if settings.training.keep_clips:
         model.clip_encoder.requires_grad_(requires_grad=False)
     return build_task(order.task, settings, words, features, clips, model=model)
@@ -267,4 +270,5 @@ def _words_of(order: Order, clips: Corpus, settings: Settings) -> Words:
         embedding_dim=settings.model.embedding_dim,
         seed=settings.training.seed,
         vectors=order.vectors,
+        more_words=settings.retrieval.more_words,
     )

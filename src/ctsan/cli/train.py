@@ -34,15 +34,17 @@ _HELP: dict[TaskName, str] = {
     "rank": "Learn to rank clips for a sentence.",
     "embed": "Learn a joint embedding of sentences and clips, for 'ctsan index' and 'ctsan search'.",
 }
-# A joint embedding learns from the other clips of a batch, so it needs large ones, and few steps. Its phrase
-# probe learns in none.
+# A joint embedding learns from the other clips of a batch, so it needs large ones, and few steps. What it
+# begins with and its phrase probe learn in none.
 _OWN_SETTINGS: dict[TaskName, tuple[str, ...]] = {
     "embed": (
         "training.batch_size=64",
         "training.steps=600",
         "optimiser.learning_rate=1e-3",
         "optimiser.weight_decay=0.05",
+        "retrieval.regression=true",
         "retrieval.phrases=16000",
+        "retrieval.more_words=20000",
     )
 }
 _EXAMPLES = """

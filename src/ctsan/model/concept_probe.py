@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ctsan.model.ridge import regress
+
 _RIDGE = 1000.0  # as much as so many clips that tell nothing
 _OTHERS = 0.1  # of a clip's weight has one that others have captioned
 
@@ -38,13 +40,9 @@ class ConceptProbe(nn.Module):
             reference: (n, V), 1 where a candidate is in a clip's captions.
             is_own: (n,), False of clips that others have captioned, who use words as often as they like.
         """
-        seen, said = F.layer_norm(means, means.shape[1:]).double(), reference.double()
-        often = said[is_own].mean(dim=0)
-        said = said - torch.where(is_own[:, None], often, said[~is_own].sum(0) / max(1, int((~is_own).sum())))
-        weighed = seen * torch.where(is_own, 1.0, _OTHERS)[:, None]
-        regular = _RIDGE * torch.eye(seen.shape[1], dtype=seen.dtype)
-        self.weight.copy_(torch.linalg.solve(weighed.mT @ seen + regular, weighed.mT @ said).mT)
-        self.bias.copy_(often)
+        seen = F.layer_norm(means, means.shape[1:])
+        self.weight.copy_(regress(seen, reference, is_own, ridge=_RIDGE, others=_OTHERS))
+        self.bias.copy_(reference[is_own].double().mean(dim=0))
 
     def forward(self, means: Tensor, scores: Tensor) -> Tensor:
         """Scores of traces (B, V) to those of both: the confidence is the mean of theirs and the probe's.

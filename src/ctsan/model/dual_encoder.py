@@ -8,17 +8,24 @@ quick: clips are embedded once, whatever the query, and their nearest ones are f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from ctsan.model.choice_model import Scored
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.mean_pooling import MeanPooling
 from ctsan.model.phrase_probe import PhraseProbe
+from ctsan.model.ridge import regress
 from ctsan.model.score_scale import ScoreScale
+
+_RIDGE = 1000.0  # as much as so many clips that tell nothing
+_OTHERS = 0.05  # of a clip's weight has one that others have captioned
+_AT_ONCE = 4096  # sentences
 
 
 class Matches(NamedTuple):
@@ -69,6 +76,38 @@ class DualEncoder(ScoreScale):
     def joint_dim(self) -> int:
         return self.from_clip.out_features
 
+    @torch.no_grad()
+    def start_from(self, means: Tensor, captions: Sequence[Sequence[Sequence[int]]], is_own: Tensor) -> None:
+        """Begin with a linear regression of captions' bags of words on training clips.
+
+        Bags and clips are compared in the directions in which the guessed bags of clips differ most.
+
+        Args:
+            means: (n, C), the clips' mean features.
+            captions: of each clip, in numbers of words.
+            is_own: (n,), False of clips that others have captioned.
+        """
+        clip_of = torch.tensor([clip for clip, own in enumerate(captions) for _ in own])
+        read = [torch.tensor(caption) for own in captions for caption in own]
+        bags = torch.cat(
+            [
+                F.normalize(self._bags(pad_sequence(read[start : start + _AT_ONCE], batch_first=True)), dim=1)
+                for start in range(0, len(read), _AT_ONCE)
+            ]
+        )
+        said = bags.new_zeros(len(means), bags.shape[1]).index_add_(0, clip_of, bags)
+        said /= torch.bincount(clip_of, minlength=len(means))[:, None]
+        weight = regress(means, said, is_own, ridge=_RIDGE, others=_OTHERS)  # (E, C)
+        counts = torch.where(is_own, 1.0, _OTHERS).double()
+        guessed = means.double() @ weight.mT * counts.sqrt()[:, None]
+        directions = torch.linalg.svd(guessed, full_matrices=False).Vh[: self.joint_dim]
+        size = guessed[is_own].norm(dim=1).mean()
+        kept = len(directions)
+        self.from_words.weight[:kept] = directions.to(self.from_words.weight)
+        nn.init.zeros_(self.from_clip.weight)
+        nn.init.zeros_(self.from_clip.bias)
+        self.from_clip.weight[:kept] = (directions @ weight / size).to(self.from_clip.weight)
+
     def embed_clips(self, encoding: ClipEncoding) -> Tensor:
         """(B, J), of length one."""
         pooled = F.dropout(encoding.state.top, self.clip_dropout, self.training)
@@ -76,9 +115,11 @@ class DualEncoder(ScoreScale):
 
     def embed_sentences(self, words: Tensor) -> Tensor:
         """Sentences (M, T), padded with 0, to (M, J), of length one."""
+        return F.normalize(self.from_words(self._bags(words)), dim=1)
+
+    def _bags(self, words: Tensor) -> Tensor:
         weights = self.weigh(words)[..., 0].masked_fill(words == 0, -torch.inf).softmax(dim=1)  # (M, T)
-        bag = torch.einsum("mt,mte->me", weights, self.clip_encoder.embedding(words))
-        return F.normalize(self.from_words(bag), dim=1)
+        return torch.einsum("mt,mte->me", weights, self.clip_encoder.embedding(words))
 
     def forward(self, words: Tensor, is_real: Tensor, encoding: ClipEncoding) -> Scored:  # noqa: ARG002  # padding is 0
         """The score of each sentence and the clip in its row; no attention weights."""

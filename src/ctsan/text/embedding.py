@@ -39,24 +39,41 @@ def learn_embedding(
 
     Args:
         vectors: of words, learnt elsewhere: they are the first numbers of these words' rows, as wide as those
-            that are learnt here, and zeros are of other words.
+            that are learnt here, or whole rows; other words have zeros there.
 
     Raises:
-        UsageError: these vectors leave no room for others.
+        UsageError: these vectors are too long.
     """
+    rng = np.random.default_rng(seed)
+    if not vectors:
+        return _with_specials(_skip_gram(sentences, vocabulary, dim=dim, seed=seed), rng)
+    nothing = np.zeros_like(next(iter(vectors.values())))
+    if len(nothing) > dim:
+        raise UsageError(
+            f"Vectors of {len(nothing)} numbers do not fit into word vectors of {dim}. Make these as long, "
+            f"or longer for what captions teach: --set model.embedding_dim={len(nothing) + 200}; for 'ctsan "
+            f"words' --dim {len(nothing) + 200}"
+        )
+    rows = np.stack([vectors.get(word, nothing) for word in vocabulary.words[len(SPECIALS) :]])
+    if len(nothing) < dim:
+        learnt = _skip_gram(sentences, vocabulary, dim=dim - len(nothing), seed=seed)
+        spread = np.stack(list(vectors.values())).std()
+        rows = np.concatenate([rows * (learnt.std() / spread), learnt], axis=1)
+    return _with_specials(rows, rng)
+
+
+def _with_specials(learnt: Embedding, rng: np.random.Generator) -> Embedding:
+    special = rng.normal(scale=learnt.std(), size=(len(SPECIALS), learnt.shape[1]))
+    special[PAD] = 0
+    return np.concatenate([special, learnt]).astype(np.float32)
+
+
+def _skip_gram(
+    sentences: Sequence[Sequence[str]], vocabulary: Vocabulary, *, dim: int, seed: int
+) -> Embedding:
+    """Of all words but the special ones; zeros of those that captions do not hold."""
     from gensim.models import Word2Vec
 
-    if vectors:
-        known = next(iter(vectors.values()))
-        if len(known) >= dim:
-            raise UsageError(
-                f"Vectors of {len(known)} numbers leave no room in word vectors of {dim} for what captions "
-                f"teach. Make these longer: --set model.embedding_dim={len(known) + 200}"
-            )
-        learnt = learn_embedding(sentences, vocabulary, dim=dim - len(known), seed=seed)
-        rows = np.stack([vectors.get(word, np.zeros_like(known)) for word in vocabulary.words])
-        spread = np.stack(list(vectors.values())).std()
-        return np.concatenate([rows * (learnt.std() / spread), learnt], axis=1).astype(np.float32)
     read = [[word for word in sentence if word in vocabulary] for sentence in sentences]
     fewest, most = _EPOCHS
     skip_gram = Word2Vec(
@@ -69,10 +86,9 @@ def learn_embedding(
         seed=seed,
         workers=1,  # two would race, and every run would differ
     )
-    learnt = skip_gram.wv[list(vocabulary.words[len(SPECIALS) :])]
-    special = np.random.default_rng(seed).normal(scale=learnt.std(), size=(len(SPECIALS), dim))
-    special[PAD] = 0
-    return np.concatenate([special, learnt]).astype(np.float32)
+    learnt, nothing = skip_gram.wv, np.zeros(dim, dtype=np.float32)
+    words = vocabulary.words[len(SPECIALS) :]
+    return np.stack([learnt[word] if word in learnt.key_to_index else nothing for word in words])
 
 
 def save_embedding(file: Path, embedding: Embedding, vocabulary: Vocabulary) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from ctsan.errors import WordsError
 from ctsan.text.files import problem_with
+from ctsan.text.tokens import tokenize
 
 Vectors = dict[str, NDArray[np.float32]]
 
@@ -23,35 +25,53 @@ _REMEDY = (
 )
 
 
-def read_vectors(file: Path, words: Collection[str]) -> Vectors:
+def read_vectors(file: Path, words: Collection[str], *, more: int = 0) -> Vectors:
     """The vectors of those of the words that the file has, all of one length.
+
+    Args:
+        more: the first so many others that the file has are there too.
 
     Raises:
         WordsError: the file is missing or damaged, or has none of the words.
     """
+    wanted = _Wanted(frozenset(words), more)
     try:
-        vectors = _from_json(file, words) if file.suffix == ".json" else _from_text(file, words)
+        vectors = _from_json(file, wanted) if file.suffix == ".json" else _from_text(file, wanted)
     except FileNotFoundError:
         _refuse(file, "there is no such file")
     except OSError as error:
         _refuse(file, f"it cannot be read ({error.strerror})")
     except UnicodeDecodeError:
         _refuse(file, "this is not UTF-8 text")
-    if not vectors:
+    if wanted.words.isdisjoint(vectors):
         _refuse(file, "it has no vector of any word of the training captions")
     return vectors
 
 
-def _from_text(file: Path, words: Collection[str]) -> Vectors:
+@dataclass(slots=True)
+class _Wanted:
+    words: frozenset[str]
+    more: int  # others, as long as there are some left to be had
+
+    def __contains__(self, word: str) -> bool:
+        if word in self.words:
+            return True
+        if not self.more or tokenize(word) != [word]:
+            return False
+        self.more -= 1
+        return True
+
+
+def _from_text(file: Path, wanted: _Wanted) -> Vectors:
     vectors: Vectors = {}
-    wanted, size = frozenset(words), 0
+    size = 0
     with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             word, *values = line.rstrip().split(" ")
             if number == 1 and len(values) == 1:
                 continue  # word2vec begins with how many words and numbers there are
             size = size or len(values)
-            if word not in wanted or len(values) > size:  # some of GloVe's words have spaces
+            if len(values) > size or word not in wanted:  # some of GloVe's words have spaces
                 continue
             if len(values) < size:
                 _refuse(file, f"{size} numbers were expected and {len(values)} are there", line=number)
@@ -59,7 +79,7 @@ def _from_text(file: Path, words: Collection[str]) -> Vectors:
     return vectors
 
 
-def _from_json(file: Path, words: Collection[str]) -> Vectors:
+def _from_json(file: Path, wanted: _Wanted) -> Vectors:
     try:
         document = json.loads(file.read_text(encoding="utf-8-sig"))
     except json.JSONDecodeError as error:
@@ -71,9 +91,9 @@ def _from_json(file: Path, words: Collection[str]) -> Vectors:
     if size is not None and type(size) is not int:
         _refuse(file, '"dimensions" is not a whole number')
     vectors = {
-        word: _numbers(file, word, row[:size] if isinstance(row := rows[word], list) else None)
-        for word in words
-        if word in rows
+        word: _numbers(file, word, row[:size] if isinstance(row, list) else None)
+        for word, row in rows.items()
+        if word in wanted
     }
     if len({len(vector) for vector in vectors.values()}) > 1:
         _refuse(file, "its vectors are of different lengths")

@@ -51,6 +51,11 @@ class Vocabulary:
             )
         return cls._of({word: -count for count, word in kept})
 
+    def with_words(self, words: Iterable[str]) -> Vocabulary:
+        """These words in their places, and after them others, which no caption holds."""
+        added = tuple(word for word in dict.fromkeys(words) if word not in self)
+        return Vocabulary((*self.words, *added), (*self.counts, *(0 for _ in added)))
+
     @classmethod
     def _of(cls, counts: dict[str, int]) -> Self:
         return cls((*SPECIALS, *counts), (*(0 for _ in SPECIALS), *counts.values()))

@@ -95,6 +95,7 @@ def prepare_words(
     embedding_dim: int = 300,
     seed: int = 0,
     vectors: Path | None = None,
+    more_words: int = 0,
     progress: Progress | None = None,
 ) -> Words:
     """Learn the words of a corpus from its training captions, and from vectors, if any are named.
@@ -104,6 +105,7 @@ def prepare_words(
 
     Args:
         vectors: a file of word vectors: see `read_vectors`.
+        more_words: of that file are known too, which no caption has.
 
     Raises:
         UsageError: no word is seen `min_count` times, or the vectors are too long.
@@ -111,7 +113,7 @@ def prepare_words(
     """
     sentences = [tokenize(caption) for caption in captions]
     vocabulary = Vocabulary.build(sentences, min_count=min_count)
-    known = read_vectors(vectors, vocabulary.words) if vectors else None
+    known = read_vectors(vectors, vocabulary.words, more=more_words) if vectors else None
     concepts = Concepts.build(
         sentences,
         vocabulary,
@@ -121,6 +123,7 @@ def prepare_words(
     )
     if progress:
         progress("learning the embedding", 0, 1)
+    vocabulary = vocabulary.with_words(known or ())
     embedding = learn_embedding(sentences, vocabulary, dim=embedding_dim, seed=seed, vectors=known)
     if progress:
         progress("learning the embedding", 1, 1)

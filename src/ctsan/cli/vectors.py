@@ -1,0 +1,112 @@
+"""`ctsan vectors`: word vectors that know what a sentence transformer knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ctsan.cli.output import print_json, print_table, progress_bar
+
+
+@click.command("vectors")
+@click.argument("corpus", type=click.Path(path_type=Path))
+@click.option(
+    "--teacher",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder of a sentence transformer, such as all-MiniLM-L6-v2.",
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="File for the vectors.")
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Other sentences, one a line, for words that captions do not hold. May be repeated.",
+)
+@click.option(
+    "--dim", type=click.IntRange(min=1), default=128, show_default=True, help="Numbers of a vector."
+)
+@click.option(
+    "--words",
+    type=click.IntRange(min=1),
+    default=20_000,
+    show_default=True,
+    help="At most so many: the captions' own, and then the most frequent others.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    corpus: Path,
+    teacher: Path,
+    out: Path,
+    text: tuple[Path, ...],
+    dim: int,
+    words: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Learn word vectors from the training captions of CORPUS, as a sentence transformer understands them.
+
+    The sum of a sentence's word vectors comes to point where the transformer's vector of the whole does. They
+    are for 'ctsan train embed --vectors': search then understands words that no caption holds.
+
+    \b
+    Example:
+      ctsan vectors my-clips/ --teacher all-MiniLM-L6-v2/ --text wordnet.txt --out vectors.txt
+      ctsan train embed --corpus my-clips/ --vectors vectors.txt --set model.embedding_dim=128 --out runs/it
+    """
+    from ctsan.data.reading import read_corpus
+    from ctsan.errors import UsageError
+    from ctsan.text.distilled_vectors import STEPS, distil, save_vectors
+    from ctsan.text.sentence_teacher import SentenceTeacher
+
+    captions = list(read_corpus(corpus).captions("train"))
+    if not captions:
+        raise UsageError(
+            f"{corpus}: there are no training captions. Write some: 'ctsan corpus check' shows what is there."
+        )
+    others = [sentence for file in text for sentence in _lines(file)]
+    model = SentenceTeacher(teacher)
+    with (
+        progress_bar(len(captions) + len(others), what="reading", unit="sentence") as reading,
+        progress_bar(STEPS, what="learning", unit="step") as learning,
+    ):
+        vectors = distil(
+            captions,
+            others,
+            model,
+            dim=dim,
+            num_words=words,
+            seed=seed,
+            on_read=reading.update,
+            on_step=learning.update,
+        )
+    save_vectors(out, vectors)
+    if as_json:
+        told = {"vectors": str(out), "words": len(vectors), "captions": len(captions), "others": len(others)}
+        print_json(told)
+        return
+    print_table(
+        [
+            ("training captions", len(captions)),
+            ("other sentences", len(others)),
+            ("words", len(vectors)),
+            ("file", str(out)),
+        ]
+    )
+    click.echo(f"Now: ctsan train embed --corpus {corpus} --vectors {out} --set model.embedding_dim={dim}")
+
+
+def _lines(file: Path) -> list[str]:
+    from ctsan.errors import UsageError
+
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"{file}: it cannot be read ({error.strerror}). Name a file of sentences.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file}: this is not UTF-8 text. Save it as such, one sentence a line.") from None
+    if not any(map(str.strip, lines)):
+        raise UsageError(f"{file}: there is nothing in it. Write one sentence a line.")
+    return [line for line in lines if line.strip()]

@@ -1,0 +1,71 @@
+"""A sentence transformer of others' (Reimers & Gurevych, 2019), which knows what sentences mean alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ctsan.errors import UsageError
+
+_AT_ONCE = 128  # sentences
+_MOST_TOKENS = 48  # of a sentence; captions are short
+
+
+class SentenceTeacher:
+    """Reads a folder of a model whose sentence vectors are its tokens' means, such as all-MiniLM-L6-v2.
+
+    Nothing is fetched, and nothing that is read can run code.
+
+    Raises:
+        UsageError: `transformers` is not installed, or the folder holds no such model.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from transformers import AutoModel, AutoTokenizer
+        except ImportError:
+            raise UsageError(
+                "Sentence transformers are read with 'transformers', which is not installed. Install it: pip "
+                "install 'ctsan[teacher]'"
+            ) from None
+        if not (folder / "config.json").is_file():
+            raise UsageError(f"{folder}: there is no config.json. Name the folder of a sentence transformer.")
+        try:
+            self._tokens = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            self._model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+        except (OSError, ValueError) as error:
+            [first, *_] = str(error).splitlines()
+            raise UsageError(
+                f"{folder}: this is no sentence transformer that can be read ({first}). It needs "
+                "config.json, tokenizer.json and model.safetensors."
+            ) from None
+        self._model.eval()
+
+    @torch.inference_mode()
+    def __call__(self, sentences: Sequence[str], *, on_read: Callable[[int], object] | None = None) -> Tensor:
+        """Vectors (n, D) of length one.
+
+        Args:
+            on_read: is called with how many sentences were read since.
+        """
+        shortest_first = sorted(range(len(sentences)), key=lambda place: len(sentences[place]))
+        vectors = torch.empty(len(sentences), self._model.config.hidden_size)
+        for start in range(0, len(sentences), _AT_ONCE):
+            places = shortest_first[start : start + _AT_ONCE]
+            read = self._tokens(
+                [sentences[place] for place in places],
+                padding=True,
+                truncation=True,
+                max_length=_MOST_TOKENS,
+                return_tensors="pt",
+            )
+            is_real = read["attention_mask"][..., None]
+            states = self._model(**read).last_hidden_state * is_real
+            vectors[places] = F.normalize(states.sum(dim=1) / is_real.sum(dim=1), dim=1)
+            if on_read:
+                on_read(len(places))
+        return vectors
