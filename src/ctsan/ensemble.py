@@ -57,6 +57,7 @@ def captions_of(
         repeats=decoding.repeats,
         suiting=decoding.suiting,
         expecting=decoding.expecting,
+        guiding=decoding.guiding,
     )
     return [tuple(Caption(each.text, each.score) for each in best) for best in found]
 

@@ -44,7 +44,8 @@ def test_features_that_tell_nothing_leave_the_mean_cider_over_all_clips(said: li
         {str(clip): [list(map(str, caption)) for caption in own] for clip, own in enumerate(CAPTIONS)}
     )
     wanted = sum(reward(str(clip), list(map(str, said))) for clip in range(len(CAPTIONS))) / len(CAPTIONS)
-    found = learnt()(torch.tensor([said]), torch.zeros(1, C))
+    probe = learnt()
+    found = probe(torch.tensor([[said]]), probe.weigh(torch.zeros(1, C)))
     assert float(found) == pytest.approx(wanted, abs=1e-5)
     assert wanted > 0.1
 
@@ -58,7 +59,7 @@ def test_features_tell_which_sentence_is_worth_more() -> None:
     probe.start_from(seen, captions, all_own(captions))
     sentences = torch.tensor([[A, DOG, RUNS, THERE], [A, CAT, SLEEPS, THERE]])
     new = drawn(200, C, seed=1) * 3
-    dog, cat = (probe(sentence.expand(200, -1), new) for sentence in sentences)
+    dog, cat = probe(sentences.expand(200, -1, -1), probe.weigh(new)).unbind(dim=1)
     assert ((dog > cat) == (new[:, 0] > 0)).float().mean() > 0.9
 
 
@@ -80,18 +81,25 @@ def test_others_teach_what_goes_with_what_and_not_how_often_it_is_said() -> None
 def test_neither_padding_nor_other_sentences_change_what_one_is_worth(num_phrases: int) -> None:
     probe, seen = learnt(num_phrases), drawn(3, C, seed=4)
     words = torch.tensor([[A, DOG, RUNS, 0, 0], [CAT, 0, 0, 0, 0], [A, CAT, SLEEPS, THERE, A]])
-    together = probe(words, seen)
-    alone = [probe(words[row : row + 1, :size], seen[row : row + 1]) for row, size in enumerate((3, 1, 5))]
-    torch.testing.assert_close(together, torch.cat(alone))
+    together = probe(words.expand(3, -1, -1), probe.weigh(seen))
+    alone = [
+        [
+            float(probe(words[None, row : row + 1, :size], probe.weigh(one)))
+            for row, size in enumerate((3, 1, 5))
+        ]
+        for one in seen[:, None]
+    ]
+    torch.testing.assert_close(together, torch.tensor(alone))
 
 
 def test_few_phrases_are_the_commonest_and_the_others_still_make_a_sentence_worth_less() -> None:
     few = learnt(num_phrases=2)
     assert few.keys.tolist() == sorted([A, THERE])  # in all four clips, and in all four
-    plain, longer = few(torch.tensor([[THERE, 0, 0], [THERE, 40, 41]]), torch.zeros(2, C)).tolist()
+    nothing = torch.zeros(1, C)
+    [[plain, longer]] = few(torch.tensor([[[THERE, 0, 0], [THERE, 40, 41]]]), few.weigh(nothing)).tolist()
     assert plain == longer == 0  # what all clips have tells nothing: its weight is 0
     some = learnt(num_phrases=6)
-    plain, longer = some(torch.tensor([[DOG, 0, 0], [DOG, 40, 41]]), torch.zeros(2, C)).tolist()
+    [[plain, longer]] = some(torch.tensor([[[DOG, 0, 0], [DOG, 40, 41]]]), some.weigh(nothing)).tolist()
     assert plain > longer > 0
 
 
@@ -99,5 +107,5 @@ def test_nothing_of_it_is_trained_and_it_is_saved_as_it_is() -> None:
     probe, other = learnt(), PhraseProbe(channels=C, num_phrases=100)
     assert not list(probe.parameters())
     other.load_state_dict(probe.state_dict())
-    words, seen = torch.tensor([[A, DOG, RUNS]]), drawn(1, C, seed=2)
-    assert torch.equal(probe(words, seen), other(words, seen))
+    words, seen = torch.tensor([[[A, DOG, RUNS]]]), drawn(1, C, seed=2)
+    assert torch.equal(probe(words, probe.weigh(seen)), other(words, other.weigh(seen)))

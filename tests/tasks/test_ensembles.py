@@ -239,11 +239,22 @@ def test_a_phrase_probe_has_a_say_in_what_is_said(
     for row, sentences in enumerate(best):
         assert set(sentences) == set(likeliest[row])
         numbers = [words.vocabulary.encode(sentence.text.split()) for sentence in sentences]
-        seen = encodings[0].state.top[row : row + 1]
-        expected = [float(judge.phrases(torch.tensor([own]), seen)) for own in numbers]
+        weights = judge.phrases.weigh(encodings[0].state.top[row : row + 1])
+        expected = [float(judge.phrases(torch.tensor([[own]]), weights)) for own in numbers]
         worth = [0.1 * sentence.score + 0.3 * own for sentence, own in zip(sentences, expected, strict=True)]
         assert worth == sorted(worth, reverse=True)
         assert max(expected) > 0
+    weights = judge.phrases.weigh(encodings[0].state.top)
+
+    def most_expected(**guided: float) -> float:
+        found = describe(members, encodings, **options, expecting=99.0, **guided)
+        first = [words.vocabulary.encode(own[0].text.split()) for own in found]
+        return sum(
+            float(judge.phrases(torch.tensor([[own]]), weights[row : row + 1]))
+            for row, own in enumerate(first)
+        )
+
+    assert most_expected(guiding=20.0) > most_expected() + 0.01
 
 
 def test_measuring_reports_with_the_scale_of_validation_and_changes_nothing(

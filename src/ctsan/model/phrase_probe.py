@@ -106,17 +106,20 @@ class PhraseProbe(nn.Module):
         self.keys[: len(common)] = phrases[common]
         self.rarity[: len(common)] = (num_clips / counts[common]).log()
 
-    def forward(self, words: Tensor, means: Tensor) -> Tensor:
-        """The CIDEr that each sentence (M, T), padded with 0, should have for the clip in its row, (M,).
+    def weigh(self, means: Tensor) -> Tensor:
+        """How much each phrase should weigh in captions of clips with these mean features, (B, phrases)."""
+        return self.often + means @ self.clip.mT @ self.phrase.mT
+
+    def forward(self, words: Tensor, weights: Tensor) -> Tensor:
+        """The CIDEr that sentences (B, M, T), padded with 0, should have for the clip in their row, (B, M).
 
         Args:
-            means: (M, C), of the clips.
+            weights: of all phrases in the clips, as of `weigh`.
         """
-        places, shares = self._shares(self._keys(words))
-        known = places.clamp(min=0)
-        seen = means @ self.clip.mT  # (M, directions)
-        weights = self.often[known] + torch.einsum("mntd,md->mnt", self.phrase[known], seen)
-        return 10 / LONGEST * (shares * weights * (places >= 0)).sum(dim=(1, 2))
+        clips, count, most = words.shape
+        places, shares = self._shares(self._keys(words.reshape(-1, most)))
+        said = weights.gather(1, places.clamp(min=0).view(clips, -1)).view_as(shares)
+        return 10 / LONGEST * (shares * said * (places >= 0)).sum(dim=(1, 2)).view(clips, count)
 
     def _keys(self, words: Tensor) -> Tensor:
         """A number for each phrase of sentences (M, T), by length and first word, (M, 4, T); -1 for none.

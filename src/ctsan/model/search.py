@@ -10,8 +10,12 @@ from torch import Tensor
 
 from ctsan.model.lstm import State
 
+# Beginnings of sentences (B, n, t) to what they are worth beside their log-probabilities, (B, n).
+Worth = Callable[[Tensor], Tensor]
 # The last words (B beam,) and the state to log-probabilities of the next (B beam, words) and the new state.
 NextWords = Callable[[Tensor, State], tuple[Tensor, State]]
+
+_LOOKED_AT = 5  # times the beam: so many of the likeliest beginnings are asked for their worth
 
 
 class Sentence(NamedTuple):
@@ -30,6 +34,7 @@ def beam_search(
     beam: int,
     n_best: int = 1,
     enough: int | None = None,
+    worth: Worth | None = None,
     max_words: int = 30,
     length_penalty: float = 1.0,
     repeats: bool = True,
@@ -41,6 +46,7 @@ def beam_search(
         never: words that are never said, such as the unknown word and padding.
         enough: ended sentences of a clip, after which its search is over; by default it goes on until no
             unfinished one could still be among the best.
+        worth: of two beginnings that of the larger log-probability and worth is gone on with.
         length_penalty: 0 compares plain log-probabilities, 1 those of an average word.
         repeats: whether a sentence may have the same two words in a row twice.
 
@@ -66,21 +72,22 @@ def beam_search(
             log_probabilities[_second_again(words)] = -torch.inf
         total = (scores[:, None] + log_probabilities).view(batch, -1)  # (B, beam words)
         # At most `beam` of them end here, so twice as many always leave a full beam of unfinished ones.
-        best, places = total.topk(2 * beam, dim=1)
+        likely = min((_LOOKED_AT if worth else 2) * beam, total.shape[1])
+        best, places = total.topk(likely, dim=1)
         rows, chosen = places // log_probabilities.shape[1], places % log_probabilities.shape[1]
+        begun = torch.cat([words[first_of_clip + rows], chosen[..., None]], dim=2)  # (B, n, t + 1)
         ends = chosen == end
         has_enough = [enough is not None and len(done) >= enough for done in finished]
         for clip, place in (ends & best.isfinite())[:, :beam].nonzero().tolist():
             if has_enough[clip]:
                 continue  # as if it were alone
-            sentence = words[int(first_of_clip[clip]) + int(rows[clip, place]), 1:]
             score = float(best[clip, place]) / length**length_penalty
-            finished[clip].append(Sentence(tuple(sentence.tolist()), score))
-        keep = ends.int().argsort(dim=1, stable=True)[:, :beam]  # the best unfinished ones, in order
+            finished[clip].append(Sentence(tuple(begun[clip, place, 1:-1].tolist()), score))
+        worths = best if worth is None else best + worth(begun[..., 1:])
+        keep = worths.masked_fill(ends, -torch.inf).topk(beam, dim=1).indices  # the best unfinished ones
         scores = best.gather(1, keep).view(-1).masked_fill(ends.gather(1, keep).view(-1), -torch.inf)
-        source = (first_of_clip + rows.gather(1, keep)).view(-1)
-        words = torch.cat([words[source], chosen.gather(1, keep).view(-1, 1)], dim=1)
-        state = _rows(state, source)
+        words = begun.gather(1, keep[..., None].expand(-1, -1, begun.shape[2])).flatten(0, 1)
+        state = _rows(state, (first_of_clip + rows.gather(1, keep)).view(-1))
         hopes = (scores.view(batch, beam).max(dim=1).values / max_words**length_penalty).tolist()
         if all(_is_settled(done, n_best, enough, hope) for done, hope in zip(finished, hopes, strict=True)):
             break

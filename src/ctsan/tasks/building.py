@@ -157,6 +157,7 @@ def build_task(
                 repeats=settings.decoding.repeats,
                 suiting=settings.decoding.suiting,
                 expecting=settings.decoding.expecting,
+                guiding=settings.decoding.guiding,
             )
         case "fill":
             own = corpus.items.get(("fill", "train"), ())
@@ -223,6 +224,7 @@ def start_probes(
     words: Words,
     *,
     keep: bool = False,
+    regression: bool = False,
 ) -> None:
     """Let the probes of a model, if it has any, learn all that they ever will, from training clips.
 
@@ -231,6 +233,7 @@ def start_probes(
 
     Args:
         keep: leave a probe of concept words, which is part of how clips are seen, as it was taken over.
+        regression: let a joint embedding begin as one.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     most = max((clip.times for clip in clips), default=1)
@@ -241,12 +244,15 @@ def start_probes(
             [words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words)
         )
         encoder.probe.start_from(_means(encoder.means, clips, store), said, is_own)
-    if isinstance(model, DualEncoder) and model.phrases is not None:
+    if isinstance(model, DualEncoder) and (regression or model.phrases is not None):
         read = [
             [words.vocabulary.encode(tokenize(said)) or [UNK] for said in clip.captions] for clip in clips
         ]
         means = _means(lambda *maps: model.clip_encoder(*maps).state.top, clips, store)
-        model.phrases.start_from(means, read, is_own)
+        if regression:
+            model.start_from(means, read, is_own)
+        if model.phrases is not None:
+            model.phrases.start_from(means, read, is_own)
 
 
 @torch.no_grad()

@@ -68,6 +68,7 @@ class DescriptionTask:
         repeats: bool,
         suiting: float = 0.0,
         expecting: float = 0.0,
+        guiding: float = 0.0,
     ) -> None:
         self.model = model
         self.clips = clips
@@ -76,7 +77,8 @@ class DescriptionTask:
         self.label_smoothing = label_smoothing
         self.reward_weight, self.reward_from = reward_weight, reward_from
         self.beam, self.max_words, self.length_penalty = beam, max_words, length_penalty
-        self.repeats, self.suiting, self.expecting = repeats, suiting, expecting
+        self.repeats, self.suiting = repeats, suiting
+        self.expecting, self.guiding = expecting, guiding
         self._vocabulary = clips.words.vocabulary
         self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
         self._examples = self._clips_with_captions(captions_per_clip)
@@ -250,6 +252,7 @@ class DescriptionTask:
                 repeats=self.repeats,
                 suiting=self.suiting,
                 expecting=self.expecting,
+                guiding=self.guiding,
             )
             for row, [best] in zip(some, found, strict=True):
                 captions[self.clips.validation[row].id] = best.text

@@ -9,14 +9,16 @@ from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.lstm import State
-from ctsan.model.search import Sentence, beam_search
+from ctsan.model.phrase_probe import PhraseProbe
+from ctsan.model.search import Sentence, Worth, beam_search
 from ctsan.tasks.member import Member
-from ctsan.tasks.scoring import as_one, encode_sentences, score_each
+from ctsan.tasks.scoring import as_one, score_each
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
 
 NEVER_SAID = (PAD, UNK, BLANK)
@@ -43,6 +45,7 @@ def describe(
     repeats: bool,
     suiting: float = 0.0,
     expecting: float = 0.0,
+    guiding: float = 0.0,
 ) -> list[list[Said]]:
     """The best sentences for each encoded clip, the best first.
 
@@ -50,22 +53,25 @@ def describe(
     the unknown word, and would never say it. Likely sentences are often those that would do for any clip.
     Members with a joint embedding therefore choose among all that the beam found: what counts is a sentence's
     score and how well it suits its clip. Where one has a phrase probe, the CIDEr that it expects counts too,
-    and the score little.
+    and the score little; and it leads the search to what is worth saying.
 
     Args:
         encodings: of each member, a row a clip.
         suiting: how much of a score a standard deviation of the joint embedding's cosines is worth.
         expecting: how much of a score an expected CIDEr of one is worth.
+        guiding: how much log-probability an expected CIDEr of one is worth in a sentence's beginning.
     """
     telling = [(member, own) for member, own in zip(members, encodings, strict=True) if _describes(member)]
     judging = [(member, own) for member, own in zip(members, encodings, strict=True) if _compares(member)]
     words = _words_of_all(tuple(member.words.vocabulary.words for member, _ in telling))
+    expected = _Expected.of(judging, words)
     found = _search(
         telling,
         words,
         beam=beam,
         n_best=beam if judging else n_best,
         enough=math.ceil(_TO_CHOOSE_FROM * beam) if judging else None,
+        worth=(lambda begun: guiding * expected(begun)) if expected and guiding else None,
         max_words=max_words,
         length_penalty=length_penalty,
         repeats=repeats,
@@ -75,10 +81,11 @@ def describe(
     ]
     if not judging:
         return said
-    expected = _expected(judging, said)
-    likely = 1.0 if expected is None else _BESIDE_EXPECTED
-    worth = suiting * _suits(judging, said) + (0.0 if expected is None else expecting * expected)
-    chosen, others = [], iter(worth.tolist())
+    likely = _BESIDE_EXPECTED if expected else 1.0
+    worth = (suiting * _suits(judging, said)).tolist()
+    if expected:
+        worth = [own + expecting * each for own, each in zip(worth, expected.of_all(found), strict=True)]
+    chosen, others = [], iter(worth)
     for some in said:
         total = [likely * each.score + next(others) for each in some]
         best = sorted(range(len(some)), key=lambda place: -total[place])
@@ -109,16 +116,38 @@ def _suits(judges: Judges, said: Sequence[Sequence[Said]]) -> Tensor:
     return as_one([judge for judge, _ in judges], scores)
 
 
-def _expected(judges: Judges, said: Sequence[Sequence[Said]]) -> Tensor | None:
-    """The CIDEr that each sentence should have, if any of the judges can tell."""
-    texts, rows = _listed(said)
-    expected = []
-    for judge, own in judges:
-        if judge.model.phrases is not None:
-            means = own.state.top[rows.to(own.concepts.device)]
-            words = encode_sentences(texts, judge.words.vocabulary, max_words=judge.max_words)
-            expected.append(judge.model.phrases(words.to(means.device), means).cpu())
-    return torch.stack(expected).mean(dim=0) if expected else None
+class _Expected:
+    """The CIDEr that sentences of clips should have, by all judges that can tell: the mean of theirs."""
+
+    def __init__(self, probes: Sequence[tuple[PhraseProbe, Tensor, Tensor]]) -> None:
+        self._probes = probes  # each with the weights of phrases in the clips, and its numbers of all words
+
+    @classmethod
+    def of(cls, judges: Judges, words: Sequence[str]) -> _Expected | None:
+        """Args:
+        words: by the numbers that sentences will have.
+        """
+        probes = []
+        for judge, own in judges:
+            if judge.model.phrases is not None:
+                numbers = torch.tensor(judge.words.vocabulary.encode(words), device=own.concepts.device)
+                numbers[EOS] = PAD
+                probes.append((judge.model.phrases, judge.model.phrases.weigh(own.state.top), numbers))
+        return cls(probes) if probes else None
+
+    def __call__(self, sentences: Tensor) -> Tensor:
+        """Sentences or their beginnings (B, n, t), a row a clip, to (B, n)."""
+        told = [probe(numbers[sentences], weights) for probe, weights, numbers in self._probes]
+        return torch.stack(told).mean(dim=0)
+
+    def of_all(self, found: Sequence[Sequence[Sentence]]) -> list[float]:
+        """Of the sentences of all clips, one after the other."""
+        counts = [len(own) for own in found]
+        read = [torch.tensor(each.words) for own in found for each in own]
+        padded = pad_sequence(read, batch_first=True, padding_value=PAD)
+        by_clip = pad_sequence(list(torch.split(padded, counts)), batch_first=True, padding_value=PAD)
+        told = self(by_clip.to(self._probes[0][1].device)).tolist()
+        return [each for own, count in zip(told, counts, strict=True) for each in own[:count]]
 
 
 def _listed(said: Sequence[Sequence[Said]]) -> tuple[list[str], Tensor]:
@@ -134,6 +163,7 @@ def _search(
     beam: int,
     n_best: int,
     enough: int | None,
+    worth: Worth | None,
     max_words: int,
     length_penalty: float,
     repeats: bool,
@@ -174,6 +204,7 @@ def _search(
         beam=beam,
         n_best=n_best,
         enough=enough,
+        worth=worth,
         max_words=max_words,
         length_penalty=length_penalty,
         repeats=repeats,
