@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from heapq import nlargest
 
 import torch
@@ -50,14 +51,8 @@ def captions_of(
     found = describe(
         [run.member for run in runs],
         encodings,
-        beam=max(beam or decoding.beam, n_best),
+        replace(decoding, beam=max(beam or decoding.beam, n_best)),
         n_best=n_best,
-        max_words=decoding.max_words,
-        length_penalty=decoding.length_penalty,
-        repeats=decoding.repeats,
-        suiting=decoding.suiting,
-        expecting=decoding.expecting,
-        guiding=decoding.guiding,
     )
     return [tuple(Caption(each.text, each.score) for each in best) for best in found]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from ctsan.config import load_settings
+from ctsan.config import DecodingSettings, load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem
 from ctsan.tasks.blank import AskedBlank, encode_blanks, fill
 from ctsan.tasks.building import TaskName, build_model, build_task, start_from_clips, start_probes
@@ -142,8 +142,8 @@ def test_a_description_says_the_words_that_are_likeliest_on_average(
         make_member("describe", words, store, seed=5, hidden=16, layers=1),
     ]
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
-    options = {"beam": 4, "n_best": 2, "max_words": 5, "length_penalty": 1.0, "repeats": True}
-    found = describe(members, encodings, **options)
+    decoding = DecodingSettings(beam=4, max_words=5)
+    found = describe(members, encodings, decoding, n_best=2)
     assert [len(sentences) for sentences in found] == [2, 2, 2]
     for row, sentences in enumerate(found):
         for sentence in sentences:
@@ -158,7 +158,7 @@ def test_a_description_says_the_words_that_are_likeliest_on_average(
             mean = (probabilities[0] + probabilities[1]) / 2
             logs = [float(mean[step, word].log()) for step, word in enumerate(following)]
             assert sentence.score == pytest.approx(sum(logs) / len(logs), abs=1e-4)
-    alone, twice = (describe([members[0]] * n, [encodings[0]] * n, **options) for n in (1, 2))
+    alone, twice = (describe([members[0]] * n, [encodings[0]] * n, decoding, n_best=2) for n in (1, 2))
     assert [[s.text for s in each] for each in alone] == [[s.text for s in each] for each in twice]
 
 
@@ -171,7 +171,7 @@ def test_models_with_different_words_describe_as_one(
         for seed, known in enumerate((words, other_words(words)))
     ]
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
-    found = describe(members, encodings, beam=3, max_words=4, length_penalty=0.0, repeats=True)
+    found = describe(members, encodings, DecodingSettings(beam=3, max_words=4, length_penalty=0.0))
     for row, [sentence] in enumerate(found):
         said = sentence.text.split()
         total = 0.0
@@ -200,9 +200,9 @@ def test_a_joint_embedding_chooses_among_what_the_beam_found(
     for judge in judges:
         judge.model.know_scale(torch.tensor([0.1, 0.2, 0.6]) * (1 + judge.model.joint_dim))
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
-    options = {"beam": 6, "n_best": 6, "max_words": 5, "length_penalty": 1.0, "repeats": True}
-    likeliest = describe(members, encodings, **options, suiting=0.0)
-    best = describe(members, encodings, **options, suiting=0.7)
+    decoding = DecodingSettings(beam=6, max_words=5, suiting=0.7)
+    likeliest = describe(members, encodings, replace(decoding, suiting=0.0), n_best=6)
+    best = describe(members, encodings, decoding, n_best=6)
     assert likeliest != best
     for row, sentences in enumerate(best):
         assert set(sentences) == set(likeliest[row])  # nothing else is said
@@ -216,10 +216,10 @@ def test_a_joint_embedding_chooses_among_what_the_beam_found(
             suits = [float(judge.model.standardise(own)) for judge, own in zip(judges, cosines, strict=True)]
             worth.append(sentence.score + 0.7 * sum(suits) / 2)
         assert worth == sorted(worth, reverse=True)
-    [[first], *_] = describe(members, encodings, **{**options, "n_best": 1}, suiting=0.7)
+    [[first], *_] = describe(members, encodings, decoding)
     assert first == best[0][0]
-    [[greedy], *_] = describe(members, encodings, **{**options, "beam": 1, "n_best": 1}, suiting=0.7)
-    [[alone], *_] = describe(members[1:2], encodings[1:2], **{**options, "beam": 1, "n_best": 1}, suiting=0.7)
+    [[greedy], *_] = describe(members, encodings, replace(decoding, beam=1))
+    [[alone], *_] = describe(members[1:2], encodings[1:2], replace(decoding, beam=1))
     assert greedy == alone  # there is nothing to choose from
 
 
@@ -232,9 +232,9 @@ def test_a_phrase_probe_has_a_say_in_what_is_said(
     start_from_clips(judge, clips, store, words)
     start_probes(judge, clips, store, words)
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
-    options = {"beam": 6, "n_best": 6, "max_words": 5, "length_penalty": 1.0, "repeats": True}
-    likeliest = describe(members, encodings, **options)
-    best = describe(members, encodings, **options, expecting=0.3)
+    decoding = DecodingSettings(beam=6, max_words=5, suiting=0.0, expecting=0.0, guiding=0.0)
+    likeliest = describe(members, encodings, decoding, n_best=6)
+    best = describe(members, encodings, replace(decoding, expecting=0.3), n_best=6)
     assert likeliest != best
     for row, sentences in enumerate(best):
         assert set(sentences) == set(likeliest[row])
@@ -246,15 +246,15 @@ def test_a_phrase_probe_has_a_say_in_what_is_said(
         assert max(expected) > 0
     weights = judge.phrases.weigh(encodings[0].state.top)
 
-    def most_expected(**guided: float) -> float:
-        found = describe(members, encodings, **options, expecting=99.0, **guided)
+    def most_expected(*, guiding: float) -> float:
+        found = describe(members, encodings, replace(decoding, expecting=99.0, guiding=guiding))
         first = [words.vocabulary.encode(own[0].text.split()) for own in found]
         return sum(
             float(judge.phrases(torch.tensor([[own]]), weights[row : row + 1]))
             for row, own in enumerate(first)
         )
 
-    assert most_expected(guiding=20.0) > most_expected() + 0.01
+    assert most_expected(guiding=20.0) > most_expected(guiding=0.0) + 0.01
 
 
 def test_measuring_reports_with_the_scale_of_validation_and_changes_nothing(

@@ -134,8 +134,8 @@ def build_task(
         ),
         "attention_weight": loss.attention_weight,
         "concept_weight": loss.concept_weight,
-        "max_words": settings.decoding.max_words,
     }
+    max_words = settings.decoding.max_words
     match task:
         case "embed":
             return EmbeddingTask(
@@ -143,7 +143,7 @@ def build_task(
                 clips=shared["clips"],
                 validation=_queries(corpus, split, words),
                 temperature=settings.retrieval.temperature,
-                max_words=settings.decoding.max_words,
+                max_words=max_words,
             )
         case "describe":
             return DescriptionTask(
@@ -152,17 +152,13 @@ def build_task(
                 reward_weight=loss.reward_weight,
                 reward_from=loss.reward_from,
                 captions_per_clip=at_once,
-                beam=settings.decoding.beam,
-                length_penalty=settings.decoding.length_penalty,
-                repeats=settings.decoding.repeats,
-                suiting=settings.decoding.suiting,
-                expecting=settings.decoding.expecting,
-                guiding=settings.decoding.guiding,
+                decoding=settings.decoding,
             )
         case "fill":
             own = corpus.items.get(("fill", "train"), ())
             return BlankTask(
                 **shared,
+                max_words=max_words,
                 train=[item for item in own if isinstance(item, BlankItem)],
                 validation=_items(BlankItem, "fill", corpus, split, words, per_clip=_ITEMS_PER_CLIP),
                 label_smoothing=loss.label_smoothing,
@@ -171,6 +167,7 @@ def build_task(
         case "choose":
             return ChoiceTask(
                 **shared,
+                max_words=max_words,
                 train=_items(ChoiceItem, "choose", corpus, "train", words) if corpus.split("train") else [],
                 validation=_items(ChoiceItem, "choose", corpus, split, words, per_clip=_ITEMS_PER_CLIP),
                 questions_per_clip=max(1, at_once // _SENTENCES_OF_CHOICE),
@@ -179,6 +176,7 @@ def build_task(
         case "rank":
             return RetrievalTask(
                 **shared,
+                max_words=max_words,
                 validation=_queries(corpus, split, words),
                 captions_per_clip=settings.retrieval.captions_per_clip,
                 margin=loss.retrieval_margin,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ctsan.config import DecodingSettings
 from ctsan.data.batches import CaptionBatch, encode_captions, pad_words
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores, cider_of_each
@@ -62,13 +63,7 @@ class DescriptionTask:
         reward_weight: float = 0.0,
         reward_from: float = 0.0,
         captions_per_clip: int,
-        beam: int,
-        max_words: int,
-        length_penalty: float,
-        repeats: bool,
-        suiting: float = 0.0,
-        expecting: float = 0.0,
-        guiding: float = 0.0,
+        decoding: DecodingSettings,
     ) -> None:
         self.model = model
         self.clips = clips
@@ -76,9 +71,7 @@ class DescriptionTask:
         self.concept_weight = concept_weight
         self.label_smoothing = label_smoothing
         self.reward_weight, self.reward_from = reward_weight, reward_from
-        self.beam, self.max_words, self.length_penalty = beam, max_words, length_penalty
-        self.repeats, self.suiting = repeats, suiting
-        self.expecting, self.guiding = expecting, guiding
+        self.decoding = decoding
         self._vocabulary = clips.words.vocabulary
         self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
         self._examples = self._clips_with_captions(captions_per_clip)
@@ -157,7 +150,7 @@ class DescriptionTask:
             begin=BOS,
             end=EOS,
             never=NEVER_SAID,
-            max_words=self.max_words,
+            max_words=self.decoding.max_words,
         )
         self.model.decode.train()
         worth = torch.tensor(
@@ -168,7 +161,7 @@ class DescriptionTask:
             device=rows.device,
         ).view(-1, _DRAWN)
         others = (worth.sum(dim=1, keepdim=True) - worth) / (_DRAWN - 1)
-        steps = self.max_words + 1  # a sentence that was cut off had no end drawn
+        steps = self.decoding.max_words + 1  # a sentence that was cut off had no end drawn
         sentences = pad_words([(BOS, *words, EOS)[:steps] for words in drawn]).to(rows.device)
         scores = self.model(sentences[:, :-1], shown).scores
         unsaid = torch.tensor([BOS, *NEVER_SAID], device=rows.device)
@@ -219,7 +212,7 @@ class DescriptionTask:
         examples: list[tuple[Captioned, ...]] = []
         pictures: list[Captioned] = []
         for clip in self.clips.learnt:
-            encoded = encode_captions(clip.captions, self._vocabulary, max_words=self.max_words)
+            encoded = encode_captions(clip.captions, self._vocabulary, max_words=self.decoding.max_words)
             parts = [
                 Captioned(clip, encoded[start : start + captions_per_clip])
                 for start in range(0, len(encoded), captions_per_clip)
@@ -235,7 +228,7 @@ class DescriptionTask:
 
     @property
     def _member(self) -> Member[DescriptionModel]:
-        return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+        return Member(self.model, self.clips.words, self.clips.max_frames, self.decoding.max_words)
 
     def _captions(self, members: Sequence[Speaker], encodings: Sequence[ClipEncoding]) -> dict[str, str]:
         """The best sentence for each captioned validation clip, by its id."""
@@ -246,13 +239,7 @@ class DescriptionTask:
             found = describe(
                 members,
                 [each.of(torch.tensor(some, device=each.concepts.device)) for each in encodings],
-                beam=self.beam,
-                max_words=self.max_words,
-                length_penalty=self.length_penalty,
-                repeats=self.repeats,
-                suiting=self.suiting,
-                expecting=self.expecting,
-                guiding=self.guiding,
+                self.decoding,
             )
             for row, [best] in zip(some, found, strict=True):
                 captions[self.clips.validation[row].id] = best.text

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ctsan.config import DecodingSettings
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.dual_encoder import DualEncoder
@@ -37,15 +38,9 @@ class Said(NamedTuple):
 def describe(
     members: Sequence[Speaker],
     encodings: Sequence[ClipEncoding],
+    decoding: DecodingSettings,
     *,
-    beam: int,
     n_best: int = 1,
-    max_words: int,
-    length_penalty: float,
-    repeats: bool,
-    suiting: float = 0.0,
-    expecting: float = 0.0,
-    guiding: float = 0.0,
 ) -> list[list[Said]]:
     """The best sentences for each encoded clip, the best first.
 
@@ -57,9 +52,9 @@ def describe(
 
     Args:
         encodings: of each member, a row a clip.
-        suiting: how much of a score a standard deviation of the joint embedding's cosines is worth.
-        expecting: how much of a score an expected CIDEr of one is worth.
-        guiding: how much log-probability an expected CIDEr of one is worth in a sentence's beginning.
+        decoding: `suiting` is how much of a score a standard deviation of the joint embedding's cosines is
+            worth, `expecting` how much an expected CIDEr of one is, and `guiding` how much log-probability
+            it is worth in a sentence's beginning.
     """
     telling = [(member, own) for member, own in zip(members, encodings, strict=True) if _describes(member)]
     judging = [(member, own) for member, own in zip(members, encodings, strict=True) if _compares(member)]
@@ -68,13 +63,10 @@ def describe(
     found = _search(
         telling,
         words,
-        beam=beam,
-        n_best=beam if judging else n_best,
-        enough=math.ceil(_TO_CHOOSE_FROM * beam) if judging else None,
-        worth=(lambda begun: guiding * expected(begun)) if expected and guiding else None,
-        max_words=max_words,
-        length_penalty=length_penalty,
-        repeats=repeats,
+        decoding,
+        n_best=decoding.beam if judging else n_best,
+        enough=math.ceil(_TO_CHOOSE_FROM * decoding.beam) if judging else None,
+        worth=(lambda begun: decoding.guiding * expected(begun)) if expected and decoding.guiding else None,
     )
     said = [
         [Said(" ".join(words[number] for number in each.words), each.score) for each in own] for own in found
@@ -82,9 +74,10 @@ def describe(
     if not judging:
         return said
     likely = _BESIDE_EXPECTED if expected else 1.0
-    worth = (suiting * _suits(judging, said)).tolist()
+    worth = (decoding.suiting * _suits(judging, said)).tolist()
     if expected:
-        worth = [own + expecting * each for own, each in zip(worth, expected.of_all(found), strict=True)]
+        told = expected.of_all(found)
+        worth = [own + decoding.expecting * each for own, each in zip(worth, told, strict=True)]
     chosen, others = [], iter(worth)
     for some in said:
         total = [likely * each.score + next(others) for each in some]
@@ -159,14 +152,11 @@ def _listed(said: Sequence[Sequence[Said]]) -> tuple[list[str], Tensor]:
 def _search(
     telling: Sequence[tuple[Member[DescriptionModel], ClipEncoding]],
     words: Sequence[str],
+    decoding: DecodingSettings,
     *,
-    beam: int,
     n_best: int,
     enough: int | None,
     worth: Worth | None,
-    max_words: int,
-    length_penalty: float,
-    repeats: bool,
 ) -> list[list[Sentence]]:
     """Sentences in numbers of all members' words together."""
     members, encodings = zip(*telling, strict=True)
@@ -175,9 +165,9 @@ def _search(
     known = [
         None if own.words == words else torch.tensor(own.encode(words), device=device) for own in vocabularies
     ]
-    concepts = [encoding.concepts.repeat_interleave(beam, dim=0) for encoding in encodings]
+    concepts = [encoding.concepts.repeat_interleave(decoding.beam, dim=0) for encoding in encodings]
     related = [
-        None if own is None else own.repeat_interleave(beam, dim=0)
+        None if own is None else own.repeat_interleave(decoding.beam, dim=0)
         for own in (member.model.decode.related(encoding.concepts) for member, encoding in telling)
     ]
     shapes = [encoding.state.hidden.shape for encoding in encodings]
@@ -201,13 +191,13 @@ def _search(
         begin=BOS,
         end=EOS,
         never=NEVER_SAID,
-        beam=beam,
+        beam=decoding.beam,
         n_best=n_best,
         enough=enough,
         worth=worth,
-        max_words=max_words,
-        length_penalty=length_penalty,
-        repeats=repeats,
+        max_words=decoding.max_words,
+        length_penalty=decoding.length_penalty,
+        repeats=decoding.repeats,
     )
 
 
