@@ -21,6 +21,8 @@ from ctsan.errors import StoreError, UsageError
 from ctsan.search.indexing import Report, index_folders
 from ctsan.search.library import Library
 from ctsan.search.search import Searcher
+from ctsan.tasks.scoring import encode_sentences
+from ctsan.trained_run import load_runs
 from ctsan.video.shots import Shot
 from ctsan.watching import Watcher
 from e2e.small_run import SMALL
@@ -34,6 +36,23 @@ def models(shapes: Path, runs: Mapping[str, Path], tmp_path_factory: pytest.Temp
     quick = ("--set=training.steps=30", "--set=training.batch_size=8", "--set=retrieval.joint_dim=16")
     ctsan_here("train", "embed", *options, *quick, "--out", folder)
     return [folder, runs["rank"], runs["choose"], runs["describe"]]
+
+
+def test_a_word_that_no_caption_has_is_understood_by_its_vector(shapes: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    vectors = {word: rng.normal(size=16) for word in ("red", "blue", "green", "ball", "a", "the")}
+    vectors["crimson"] = vectors["red"]
+    lines = (f"{word} {' '.join(map(str, vector))}" for word, vector in vectors.items())
+    (tmp_path / "vectors.txt").write_text("\n".join(lines), encoding="utf-8")
+    options = ("--corpus", shapes / "corpus", "--features", shapes / "features", *SMALL)
+    quick = ("--set=training.steps=10", "--set=training.batch_size=8", "--set=retrieval.joint_dim=12")
+    given = ("--vectors", tmp_path / "vectors.txt", "--out", tmp_path / "run")
+    ctsan_here("train", "embed", *options, *quick, *given)
+    [run] = load_runs([tmp_path / "run"])
+    read = encode_sentences(["red", "crimson", "blue"], run.member.words.vocabulary, max_words=5)
+    red, crimson, blue = run.member.model.embed_sentences(read).detach()
+    assert float(red @ crimson) > 0.9  # the one was learnt further, the other is as it was
+    assert float(red @ blue) < 0.7
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ _OWN_SETTINGS: dict[TaskName, tuple[str, ...]] = {
         "optimiser.weight_decay=0.05",
         "retrieval.regression=true",
         "retrieval.phrases=16000",
-        "retrieval.more_words=20000",
+        "retrieval.more_words=30000",
     )
 }
 _EXAMPLES = """

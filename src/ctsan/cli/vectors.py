@@ -30,7 +30,7 @@ from ctsan.cli.output import print_json, print_table, progress_bar
 @click.option(
     "--words",
     type=click.IntRange(min=1),
-    default=20_000,
+    default=30_000,
     show_default=True,
     help="At most so many: the captions' own, and then the most frequent others.",
 )

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from ctsan.atomic import replacing
+from ctsan.errors import UsageError
 from ctsan.text.known_vectors import Vectors
 from ctsan.text.tokens import tokenize
 
@@ -48,12 +49,18 @@ def distil(
 
     Args:
         num_words: at most.
-        on_read, on_step: are called as sentences are read by the teacher, and after every step.
+        on_read: is called with how many sentences the teacher has read since.
+        on_step: is called after every step of learning.
+
+    Raises:
+        UsageError: captions hold no word.
     """
     texts = [*captions, *others]
     read = [tokenize(text)[:_MOST_WORDS] for text in texts]
     often = Counter(word for sentence in read[: len(captions)] for word in sentence)
     elsewhere = Counter(word for sentence in read[len(captions) :] for word in sentence)
+    if not often:
+        raise UsageError("The training captions hold no word. Write some: 'ctsan corpus check' shows them.")
     more = (word for word, count in elsewhere.most_common() if count >= _TWICE and word not in often)
     words = [*(word for word, _ in often.most_common()), *more][:num_words]
     numbers = {word: number for number, word in enumerate(words, start=1)}
@@ -61,7 +68,7 @@ def distil(
     kept = [place for place, sentence in enumerate(known) if sentence]
     num_captions = sum(place < len(captions) for place in kept)
     taught = teacher([texts[place] for place in kept], on_read=on_read)
-    alone = teacher(words, on_read=on_read)
+    alone = teacher(words)
     counts = often + elsewhere
     rarity = torch.tensor([math.log(len(texts) / counts[word]) for word in words]).clamp(min=0)
     model = _Sums(F.normalize(alone - alone.mean(dim=0), dim=1) * rarity[:, None], dim=dim)
