@@ -299,6 +299,7 @@ class Predictor:
             scores = as_one(
                 members,
                 [score_all(member, [query], own) for member, own in zip(members, encodings, strict=True)],
+                queries=[query],
             )[0]
             for place in scores.argsort(descending=True, stable=True)[:n_best].tolist():
                 weights = reading_attentions(runs, parts[place], [query])[0] if attention else ()

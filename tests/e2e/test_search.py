@@ -18,6 +18,7 @@ from PIL import Image
 from clip_making import encode
 from commands import ctsan, ctsan_here
 from ctsan.errors import StoreError, UsageError
+from ctsan.search.encodings import embedded_query
 from ctsan.search.indexing import Report, index_folders
 from ctsan.search.library import Library
 from ctsan.search.search import Searcher
@@ -38,10 +39,14 @@ def models(shapes: Path, runs: Mapping[str, Path], tmp_path_factory: pytest.Temp
     return [folder, runs["rank"], runs["choose"], runs["describe"]]
 
 
-def test_a_word_that_no_caption_has_is_understood_by_its_vector(shapes: Path, tmp_path: Path) -> None:
+def test_a_word_that_no_caption_has_is_understood_by_its_vector(
+    shapes: Path, models: list[Path], tmp_path: Path
+) -> None:
+    [without] = load_runs(models[:1])
+    common, other, *_ = without.member.words.concepts.words
     rng = np.random.default_rng(0)
-    vectors = {word: rng.normal(size=16) for word in ("red", "blue", "green", "ball", "a", "the")}
-    vectors["crimson"] = vectors["red"]
+    vectors = {word: rng.normal(size=16) for word in (common, other)}
+    vectors["crimson"] = vectors[common]
     lines = (f"{word} {' '.join(map(str, vector))}" for word, vector in vectors.items())
     (tmp_path / "vectors.txt").write_text("\n".join(lines), encoding="utf-8")
     options = ("--corpus", shapes / "corpus", "--features", shapes / "features", *SMALL)
@@ -49,10 +54,14 @@ def test_a_word_that_no_caption_has_is_understood_by_its_vector(shapes: Path, tm
     given = ("--vectors", tmp_path / "vectors.txt", "--out", tmp_path / "run")
     ctsan_here("train", "embed", *options, *quick, *given)
     [run] = load_runs([tmp_path / "run"])
-    read = encode_sentences(["red", "crimson", "blue"], run.member.words.vocabulary, max_words=5)
-    red, crimson, blue = run.member.model.embed_sentences(read).detach()
-    assert float(red @ crimson) > 0.9  # the one was learnt further, the other is as it was
-    assert float(red @ blue) < 0.7
+    read = encode_sentences([common, "crimson", other], run.member.words.vocabulary, max_words=5)
+    known, new, unlike = run.member.model.embed_sentences(read).detach()
+    assert float(known @ new) > 0.9  # the one was learnt further, the other is as it was
+    assert float(known @ unlike) < 0.7
+    joint = embedded_query([without, run], "crimson")  # the run that does not know it has no say
+    assert not joint[:16].any()
+    np.testing.assert_allclose(joint[16:], new.numpy() * 2**0.5, atol=1e-6)
+    assert embedded_query([without, run], common)[:16].any()
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +128,7 @@ _KILLED = """
 import json, os, signal, sys
 from pathlib import Path
 from ctsan.search import library
+from ctsan.search.encodings import embedded_query
 from ctsan.search.indexing import index_folders
 
 folder, place, moments, *models = sys.argv[1:]

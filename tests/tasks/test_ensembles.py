@@ -128,6 +128,10 @@ def test_scores_are_means_on_one_scale(
     members[1].model.know_scale(own[1])
     standard = (own[1] - own[1].mean()) / own[1].std(correction=0)
     torch.testing.assert_close(as_one(members, own), (own[0] + standard) / 2)
+    # the second does not know "bird": half of a query's words are too few, three of four are enough
+    apart = as_one(members, own, queries=sentences)
+    torch.testing.assert_close(apart[[0, 1, 3]], as_one(members, own)[[0, 1, 3]])
+    torch.testing.assert_close(apart[2], own[0][2])
     # pair by pair
     rows = torch.arange(12).repeat(4)
     each = score_each(members[0], [s for s in sentences for _ in clips], encodings[0].of(rows)).scores

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ctsan.ensemble import concepts_seen
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.lstm import State
-from ctsan.tasks.scoring import encode_sentences
+from ctsan.tasks.scoring import encode_sentences, have_a_say
 from ctsan.text.tokens import tokenize
 from ctsan.trained_run import TrainedRun
 
@@ -116,13 +116,16 @@ def embedded_clips(runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding]
 
 @torch.inference_mode()
 def embedded_query(runs: Sequence[TrainedRun], query: str) -> Vector:
+    """Zeros stand for the runs that do not know the query's words, and the others count the more."""
     members = [run.member for run in runs if run.task == "embed"]
+    say = have_a_say(members, [query])[:, 0].tolist()
     own = []
-    for member in members:
+    for member, has_say in zip(members, say, strict=True):
         words = encode_sentences([query], member.words.vocabulary, max_words=member.max_words)
-        own.append(member.model.embed_sentences(words.to(member.model.clip_encoder.candidate_words.device)))
+        device = member.model.clip_encoder.candidate_words.device
+        own.append(member.model.embed_sentences(words.to(device)) * has_say)
     joint: Vector = torch.cat(own, dim=1)[0].float().cpu().numpy()
-    return joint / np.float32(len(own) ** 0.5)
+    return joint * np.float32(len(own) ** 0.5 / sum(say))
 
 
 def query_vector(runs: Sequence[TrainedRun], query: str, words: Sequence[str]) -> Vector:

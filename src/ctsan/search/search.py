@@ -21,7 +21,7 @@ from ctsan.search.encodings import kinds_of_numbers, numbers_of, query_vector, s
 from ctsan.search.indexing import marks_of, searching_runs
 from ctsan.search.library import Library
 from ctsan.search.nearest import Nearest
-from ctsan.tasks.scoring import score_all
+from ctsan.tasks.scoring import have_a_say, score_all
 from ctsan.text.tokens import tokenize
 from ctsan.trained_run import TrainedRun
 from ctsan.video.shots import Shot
@@ -216,12 +216,14 @@ class Searcher:
 
     @torch.inference_mode()
     def _scores(self, query: str, rows: NDArray[np.int64], cosines: NDArray[np.float32]) -> Tensor:
-        """Of the query with the shots in some rows: the mean of all runs, brought to one scale."""
+        """Of the query with the shots in some rows: the mean of the runs that know it, on one scale."""
         embedding = [run.member.model for run in self.runs if run.task == "embed"]
         own = torch.from_numpy(cosines)
         scores = [torch.stack([model.standardise(own).cpu() for model in embedding]).mean(dim=0)]
-        for place, run in enumerate(self.runs):
-            if run.task in ("rank", "choose"):
+        members: list[Any] = [run.member for run in self.runs]
+        say = have_a_say(members, [query])[:, 0].tolist()
+        for place, (run, has_say) in enumerate(zip(self.runs, say, strict=True)):
+            if run.task in ("rank", "choose") and has_say:
                 encoding = stored_encoding(run, place, rows, self._numbers.__getitem__)
                 member: Any = run.member
                 scores.append(member.model.standardise(score_all(member, [query], encoding)[0]).cpu())

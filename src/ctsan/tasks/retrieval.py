@@ -104,7 +104,7 @@ class RetrievalTask:
     def measure(self, members: Sequence[Scorer]) -> Measured:
         encodings = self.clips.encoded(members)
         own = [self.queries.scores(member, each) for member, each in zip(members, encodings, strict=True)]
-        scores = as_one(members, own)
+        scores = as_one(members, own, queries=[item.query for item in self.queries.items])
         metrics = self.queries.metrics(scores) | self.clips.precision(members, encodings)
         return Measured(metrics, printed(self.queries.answered(scores)))
 

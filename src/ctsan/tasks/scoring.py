@@ -43,13 +43,36 @@ def score_each(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding)
     return scored
 
 
-def as_one(members: Sequence[Scorer], scores: Sequence[Tensor]) -> Tensor:
-    """The mean of the members' scores of the same pairs, brought to one scale first."""
-    standard = [
-        member.model.standardise(own.to(_device(member))).cpu()
-        for member, own in zip(members, scores, strict=True)
-    ]
-    return torch.stack(standard).mean(dim=0)
+def as_one(
+    members: Sequence[Scorer], scores: Sequence[Tensor], *, queries: Sequence[str] | None = None
+) -> Tensor:
+    """The mean of the members' scores of the same pairs, brought to one scale first.
+
+    Args:
+        queries: of the rows, if each row is compared within itself: see `have_a_say`.
+    """
+    standard = torch.stack(
+        [
+            member.model.standardise(own.to(_device(member))).cpu()
+            for member, own in zip(members, scores, strict=True)
+        ]
+    )
+    if queries is None:
+        return standard.mean(dim=0)
+    say = have_a_say(members, queries).to(standard)[..., None]
+    return (standard * say).sum(dim=0) / say.sum(dim=0)
+
+
+def have_a_say(members: Sequence[Scorer], queries: Sequence[str]) -> Tensor:
+    """Which members know enough words of which queries, (members, queries).
+
+    That is two thirds of those that the one knows that knows most: to others "an espresso" is any thing.
+    """
+    read = [tokenize(query) for query in queries]
+    known = torch.tensor(
+        [[sum(word in member.words.vocabulary for word in words) for words in read] for member in members]
+    )
+    return 3 * known >= 2 * known.amax(dim=0)
 
 
 def _encoded(member: Scorer, sentences: Sequence[str]) -> Tensor:
