@@ -176,6 +176,8 @@ def test_how_clips_are_seen_can_be_kept(shapes: Path, described: Path, mine: Pat
     options = ("train", "choose", *places(shapes, mine), "--out", tmp_path, *TRAINING, kept)
     refused = ctsan(*options, exit_code=2)
     assert "Name one: --from RUN" in refused.stderr
+    vain = ctsan(*options, "--from", described, "--vectors", tmp_path / "vectors.txt", exit_code=2)
+    assert "--vectors would change nothing" in vain.stderr
     assert "words come 0 new ones" in ctsan(*options, "--from", described).stderr
     old, new = (load_file(folder / WEIGHTS_FILE) for folder in (described, tmp_path))
     seeing = {name for name in old if name.startswith("clip_encoder.")} - {"clip_encoder.word_noise"}

@@ -73,6 +73,11 @@ def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
             "training.keep_clips=true keeps how a trained run sees clips, and there is none. Name one: "
             "--from RUN"
         )
+    if settings.training.keep_clips and order.vectors is not None:
+        raise UsageError(
+            "training.keep_clips=true keeps the words of the run that --from names: --vectors would change "
+            "nothing. Leave out one of the two."
+        )
     if settings.detector.kind == "decoupled":
         raise UsageError(
             "detector.kind=decoupled takes a detector that was trained alone. One command trains both: ctsan "
