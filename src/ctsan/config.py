@@ -104,7 +104,7 @@ class RetrievalSettings:
     temperature: Positive = 0.1  # of the joint embedding's softmax over the clips of a batch
     regression: Switch = False  # the joint embedding, which the paper does not have, begins as one
     phrases: Whole = 0  # that a probe beside the joint embedding knows
-    more_words: Whole = 0  # of --vectors, which no caption has: a query may
+    more_words: Whole = 0  # of --vectors, which captions have too seldom or never: a query may
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,7 +128,6 @@ _KILLED = """
 import json, os, signal, sys
 from pathlib import Path
 from ctsan.search import library
-from ctsan.search.encodings import embedded_query
 from ctsan.search.indexing import index_folders
 
 folder, place, moments, *models = sys.argv[1:]

@@ -78,6 +78,12 @@ def test_it_can_begin_as_a_regression_that_finds_clips() -> None:
     assert float(seen.norm(dim=1).mean()) == pytest.approx(1, abs=0.1)
 
 
+def test_captions_that_are_all_alike_leave_it_as_it_was(model: DualEncoder) -> None:
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.start_from(torch.randn(3, 6), [[[5, 6]]] * 3, torch.ones(3, dtype=torch.bool))
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+
+
 def test_a_joint_embedding_may_have_more_numbers_than_words_vectors(model: DualEncoder) -> None:
     wide = DualEncoder(clip_encoder=model.clip_encoder, joint_dim=9)
     wide.start_from(torch.randn(30, 6), [[[5, 6]], [[7]]] * 15, torch.ones(30, dtype=torch.bool))

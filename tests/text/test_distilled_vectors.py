@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -118,6 +119,15 @@ def test_a_folder_that_holds_none_is_refused(tmp_path: Path) -> None:
         SentenceTeacher(tmp_path)
 
 
+def test_damaged_weights_are_refused(teacher: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(teacher, damaged)
+    whole = (damaged / "model.safetensors").read_bytes()
+    (damaged / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match="no sentence transformer that can be read"):
+        SentenceTeacher(damaged)
+
+
 def test_the_command(teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = random.Random(0)
     rows = [
@@ -137,5 +147,12 @@ def test_the_command(teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert told["others"] == 2
     vectors = read_vectors(tmp_path / "vectors.txt", ("kitten", "races", "a"))
     assert set(vectors) == {"kitten", "a"}  # others are seen once
+    for captions in (["a cat runs"], ["a cat", "a cat"]):
+        with pytest.raises(UsageError, match="all alike"):
+            distil(captions, [], means_the_same, dim=8, num_words=7)
+    with pytest.raises(UsageError, match="--dim 24"):
+        ctsan_here("vectors", *given, "--dim", 25, "--out", tmp_path / "vectors.txt")
+    with pytest.raises(UsageError, match=r"vectors\.txt"):
+        ctsan_here("vectors", *given, "--out", tmp_path / "vectors.json")
     with pytest.raises(UsageError, match=r"none\.txt: it cannot be read"):
         ctsan_here("vectors", corpus, "--teacher", teacher, "--text", tmp_path / "none.txt", "--out", "x")

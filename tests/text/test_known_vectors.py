@@ -82,7 +82,8 @@ def test_they_may_be_whole_rows(captions: list[str], tmp_path: Path) -> None:
     words = prepare_words(captions, embedding_dim=3, vectors=file)
     guitar, rice = words.vocabulary.encode(["guitar", "rice"])
     assert words.embedding[guitar].tolist() == [1, 0.5, -2]
-    assert not words.embedding[[PAD, rice]].any()
+    assert not words.embedding[PAD].any()
+    assert words.embedding[rice].any()  # drawn: sentences of such words must not be nothing
 
 
 def test_words_that_no_caption_has_come_after_all_others(captions: list[str], tmp_path: Path) -> None:
@@ -94,6 +95,9 @@ def test_words_that_no_caption_has_come_after_all_others(captions: list[str], tm
     assert words.vocabulary.counts[-1] == 0
     assert words.embedding[-1, 1] > 0
     assert not words.embedding[-1, [0, 2, 3]].any()  # captions teach nothing of it
+    guitar = words.vocabulary.encode(["guitar"])
+    np.testing.assert_array_equal(words.embedding[guitar, 2:], alone.embedding[guitar, 2:])
+    assert words.embedding[guitar, 0] > 0.5 * alone.embedding[guitar, 0]  # none is small for want of captions
     words.save(tmp_path / "words")
     assert Words.load(tmp_path / "words").vocabulary == words.vocabulary
 

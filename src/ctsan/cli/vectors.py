@@ -25,7 +25,7 @@ from ctsan.cli.output import print_json, print_table, progress_bar
     help="Other sentences, one a line, for words that captions do not hold. May be repeated.",
 )
 @click.option(
-    "--dim", type=click.IntRange(min=1), default=128, show_default=True, help="Numbers of a vector."
+    "--dim", type=click.IntRange(min=2), default=128, show_default=True, help="Numbers of a vector."
 )
 @click.option(
     "--words",
@@ -61,6 +61,8 @@ def command(
     from ctsan.text.distilled_vectors import STEPS, distil, save_vectors
     from ctsan.text.sentence_teacher import SentenceTeacher
 
+    if out.suffix == ".json":
+        raise UsageError(f"{out}: vectors are written as text. Name a text file: {out.with_suffix('.txt')}")
     captions = list(read_corpus(corpus).captions("train"))
     if not captions:
         raise UsageError(
@@ -68,6 +70,10 @@ def command(
         )
     others = [sentence for file in text for sentence in _lines(file)]
     model = SentenceTeacher(teacher)
+    if dim > model.dim:
+        raise UsageError(
+            f"{teacher}: its vectors have {model.dim} numbers. Ask for no more: --dim {model.dim}"
+        )
     with (
         progress_bar(len(captions) + len(others), what="reading", unit="sentence") as reading,
         progress_bar(STEPS, what="learning", unit="step") as learning,
@@ -95,7 +101,9 @@ def command(
             ("file", str(out)),
         ]
     )
-    click.echo(f"Now: ctsan train embed --corpus {corpus} --vectors {out} --set model.embedding_dim={dim}")
+    click.echo(
+        f"Now: ctsan train embed --corpus {corpus} --vectors {out} --set model.embedding_dim={dim} --out RUN"
+    )
 
 
 def _lines(file: Path) -> list[str]:

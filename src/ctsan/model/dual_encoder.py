@@ -25,6 +25,7 @@ from ctsan.model.score_scale import ScoreScale
 
 _RIDGE = 1000.0  # as much as so many clips that tell nothing
 _OTHERS = 0.05  # of a clip's weight has one that others have captioned
+_NOTHING = 1e-6  # a guessed bag is as good as none
 _AT_ONCE = 4096  # sentences
 
 
@@ -80,7 +81,8 @@ class DualEncoder(ScoreScale):
     def start_from(self, means: Tensor, captions: Sequence[Sequence[Sequence[int]]], is_own: Tensor) -> None:
         """Begin with a linear regression of captions' bags of words on training clips.
 
-        Bags and clips are compared in the directions in which the guessed bags of clips differ most.
+        Bags and clips are compared in the directions in which the guessed bags of clips differ most. Where
+        all captions are alike there are none, and it begins as it is.
 
         Args:
             means: (n, C), the clips' mean features.
@@ -100,8 +102,10 @@ class DualEncoder(ScoreScale):
         weight = regress(means, said, is_own, ridge=_RIDGE, others=_OTHERS)  # (E, C)
         counts = torch.where(is_own, 1.0, _OTHERS).double()
         guessed = means.double() @ weight.mT * counts.sqrt()[:, None]
-        directions = torch.linalg.svd(guessed, full_matrices=False).Vh[: self.joint_dim]
         size = guessed[is_own].norm(dim=1).mean()
+        if size < _NOTHING:
+            return
+        directions = torch.linalg.svd(guessed, full_matrices=False).Vh[: self.joint_dim]
         kept = len(directions)
         self.from_words.weight[:kept] = directions.to(self.from_words.weight)
         nn.init.zeros_(self.from_clip.weight)

@@ -18,7 +18,7 @@ LONGEST = 4  # words of a phrase
 
 _RIDGE = 3000.0  # as much as so many clips that tell nothing
 _OTHERS = 0.05  # of a clip's weight has one that others have captioned
-_WORDS = 1 << 15  # of a vocabulary are told apart, the commonest: four of them make one number
+_WORDS = 1 << 15  # four of so many words make one number for certain; with more, few phrases share theirs
 _MOST_WORDS = 30  # of a caption
 _NO_PHRASE = torch.iinfo(torch.long).max  # after all keys of phrases
 
@@ -131,7 +131,7 @@ class PhraseProbe(nn.Module):
         key = torch.zeros_like(words)
         for length in range(min(LONGEST, most)):
             last = words[:, length:]
-            key = key[:, : most - length] * _WORDS + last.clamp(max=_WORDS - 1)
+            key = key[:, : most - length] * _WORDS + last
             keys[:, length, : most - length] = key.masked_fill(last == 0, -1)
         return keys
 

@@ -114,18 +114,26 @@ def embedded_clips(runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding]
     return joint / np.float32(len(own) ** 0.5)
 
 
+def embeddings_heard(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
+    """The joint embeddings that know the query's words."""
+    embedding = [run for run in runs if run.task == "embed"]
+    say = have_a_say([run.member for run in embedding], [query])[:, 0].tolist()
+    return [run for run, has_say in zip(embedding, say, strict=True) if has_say]
+
+
 @torch.inference_mode()
 def embedded_query(runs: Sequence[TrainedRun], query: str) -> Vector:
     """Zeros stand for the runs that do not know the query's words, and the others count the more."""
-    members = [run.member for run in runs if run.task == "embed"]
-    say = have_a_say(members, [query])[:, 0].tolist()
+    heard = embeddings_heard(runs, query)
     own = []
-    for member, has_say in zip(members, say, strict=True):
-        words = encode_sentences([query], member.words.vocabulary, max_words=member.max_words)
-        device = member.model.clip_encoder.candidate_words.device
-        own.append(member.model.embed_sentences(words.to(device)) * has_say)
+    for run in runs:
+        if run.task == "embed":
+            member = run.member
+            words = encode_sentences([query], member.words.vocabulary, max_words=member.max_words)
+            device = member.model.clip_encoder.candidate_words.device
+            own.append(member.model.embed_sentences(words.to(device)) * (run in heard))
     joint: Vector = torch.cat(own, dim=1)[0].float().cpu().numpy()
-    return joint * np.float32(len(own) ** 0.5 / sum(say))
+    return joint * np.float32(len(own) ** 0.5 / len(heard))
 
 
 def query_vector(runs: Sequence[TrainedRun], query: str, words: Sequence[str]) -> Vector:

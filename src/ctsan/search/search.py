@@ -17,7 +17,13 @@ from ctsan.answers import Concept
 from ctsan.ensemble import unknown_words
 from ctsan.errors import StoreError, UsageError, did_you_mean
 from ctsan.model.dual_encoder import standardised
-from ctsan.search.encodings import kinds_of_numbers, numbers_of, query_vector, stored_encoding
+from ctsan.search.encodings import (
+    embeddings_heard,
+    kinds_of_numbers,
+    numbers_of,
+    query_vector,
+    stored_encoding,
+)
 from ctsan.search.indexing import marks_of, searching_runs
 from ctsan.search.library import Library
 from ctsan.search.nearest import Nearest
@@ -139,7 +145,8 @@ class Searcher:
         order = scores.argsort(descending=True, stable=True)[:n_best].tolist()
         asked = {*tokenize(query), *concepts}
         hits = self._hits(rows[order], scores[order].tolist(), asked)
-        has_match, trust = self._match(vector, cosines, len(self._rows if allowed is None else allowed))
+        num_clips = len(self._rows if allowed is None else allowed)
+        has_match, trust = self._match(query, vector, cosines, num_clips)
         return Found(hits, has_match and bool(hits), trust, unknown)
 
     def like(
@@ -217,13 +224,15 @@ class Searcher:
     @torch.inference_mode()
     def _scores(self, query: str, rows: NDArray[np.int64], cosines: NDArray[np.float32]) -> Tensor:
         """Of the query with the shots in some rows: the mean of the runs that know it, on one scale."""
-        embedding = [run.member.model for run in self.runs if run.task == "embed"]
         own = torch.from_numpy(cosines)
-        scores = [torch.stack([model.standardise(own).cpu() for model in embedding]).mean(dim=0)]
-        members: list[Any] = [run.member for run in self.runs]
+        heard = embeddings_heard(self.runs, query)
+        scores = [torch.stack([run.member.model.standardise(own).cpu() for run in heard]).mean(dim=0)]
+        scoring = [place for place, run in enumerate(self.runs) if run.task in ("rank", "choose")]
+        members: list[Any] = [self.runs[place].member for place in scoring] + [run.member for run in heard]
         say = have_a_say(members, [query])[:, 0].tolist()
-        for place, (run, has_say) in enumerate(zip(self.runs, say, strict=True)):
-            if run.task in ("rank", "choose") and has_say:
+        for place, has_say in zip(scoring, say, strict=False):
+            if has_say:
+                run = self.runs[place]
                 encoding = stored_encoding(run, place, rows, self._numbers.__getitem__)
                 member: Any = run.member
                 scores.append(member.model.standardise(score_all(member, [query], encoding)[0]).cpu())
@@ -236,12 +245,12 @@ class Searcher:
         return cosines
 
     def _match(
-        self, vector: NDArray[np.float32], cosines: NDArray[np.float32], num_clips: int
+        self, query: str, vector: NDArray[np.float32], cosines: NDArray[np.float32], num_clips: int
     ) -> tuple[bool, float | None]:
         """Whether the best of so many clips suits the query, and how often that was right on validation."""
         if len(self._rows) < _FEW:
             return True, None
-        models = [run.member.model for run in self.runs if run.task == "embed"]
+        models = [run.member.model for run in embeddings_heard(self.runs, query)]
         some = self._cosines(vector, self._rows[:: max(1, len(self._rows) // _SAMPLE)])
         best = float(standardised(torch.tensor([[cosines.max()]]), torch.from_numpy(some)[None]))
         least = sum(model.match_score(num_clips) for model in models) / len(models)

@@ -53,7 +53,7 @@ def distil(
         on_step: is called after every step of learning.
 
     Raises:
-        UsageError: captions hold no word.
+        UsageError: captions hold no word, or all the same ones.
     """
     texts = [*captions, *others]
     read = [tokenize(text)[:_MOST_WORDS] for text in texts]
@@ -71,6 +71,8 @@ def distil(
     alone = teacher(words)
     counts = often + elsewhere
     rarity = torch.tensor([math.log(len(texts) / counts[word]) for word in words]).clamp(min=0)
+    if not rarity.any():
+        raise UsageError("The training captions are all alike, and teach nothing. Write others.")
     model = _Sums(F.normalize(alone - alone.mean(dim=0), dim=1) * rarity[:, None], dim=dim)
     _learn(
         model,

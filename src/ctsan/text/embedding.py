@@ -39,7 +39,7 @@ def learn_embedding(
 
     Args:
         vectors: of words, learnt elsewhere: they are the first numbers of these words' rows, as wide as those
-            that are learnt here, or whole rows; other words have zeros there.
+            that are learnt here, and zeros are of other words; or whole rows, and others are drawn.
 
     Raises:
         UsageError: these vectors are too long.
@@ -54,18 +54,27 @@ def learn_embedding(
             f"or longer for what captions teach: --set model.embedding_dim={len(nothing) + 200}; for 'ctsan "
             f"words' --dim {len(nothing) + 200}"
         )
-    rows = np.stack([vectors.get(word, nothing) for word in vocabulary.words[len(SPECIALS) :]])
-    if len(nothing) < dim:
+    words = vocabulary.words[len(SPECIALS) :]
+    rows = np.stack([vectors.get(word, nothing) for word in words])
+    spread = np.stack(list(vectors.values())).std()
+    if len(nothing) == dim:  # sentences of words that the file has not would be nothing at all
+        strange = [place for place, word in enumerate(words) if word not in vectors]
+        rows[strange] = rng.normal(scale=spread, size=(len(strange), dim))
+    else:
         learnt = _skip_gram(sentences, vocabulary, dim=dim - len(nothing), seed=seed)
-        spread = np.stack(list(vectors.values())).std()
-        rows = np.concatenate([rows * (learnt.std() / spread), learnt], axis=1)
+        rows = np.concatenate([rows * (_spread(learnt) / spread), learnt], axis=1)
     return _with_specials(rows, rng)
 
 
 def _with_specials(learnt: Embedding, rng: np.random.Generator) -> Embedding:
-    special = rng.normal(scale=learnt.std(), size=(len(SPECIALS), learnt.shape[1]))
+    special = rng.normal(scale=_spread(learnt), size=(len(SPECIALS), learnt.shape[1]))
     special[PAD] = 0
     return np.concatenate([special, learnt]).astype(np.float32)
+
+
+def _spread(rows: Embedding) -> float:
+    """How wide vectors are, without those of words of which nothing is known."""
+    return float(rows[rows.any(axis=1)].std())
 
 
 def _skip_gram(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -51,14 +51,15 @@ def read_vectors(file: Path, words: Collection[str], *, more: int = 0) -> Vector
 @dataclass(slots=True)
 class _Wanted:
     words: frozenset[str]
-    more: int  # others, as long as there are some left to be had
+    more: int
+    others: set[str] = field(default_factory=set)  # the first so many
 
     def __contains__(self, word: str) -> bool:
-        if word in self.words:
+        if word in self.words or word in self.others:
             return True
-        if not self.more or tokenize(word) != [word]:
+        if len(self.others) >= self.more or tokenize(word) != [word]:
             return False
-        self.more -= 1
+        self.others.add(word)
         return True
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -35,15 +36,20 @@ class SentenceTeacher:
         if not (folder / "config.json").is_file():
             raise UsageError(f"{folder}: there is no config.json. Name the folder of a sentence transformer.")
         try:
-            self._tokens = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            self._model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-        except (OSError, ValueError) as error:
-            [first, *_] = str(error).splitlines()
+            own = {"local_files_only": True, "trust_remote_code": False}
+            self._tokens = AutoTokenizer.from_pretrained(folder, **own)
+            self._model = AutoModel.from_pretrained(folder, use_safetensors=True, **own)
+        except (OSError, ValueError, SafetensorError) as error:
+            why = (str(error) or type(error).__name__).splitlines()[0]
             raise UsageError(
-                f"{folder}: this is no sentence transformer that can be read ({first}). It needs "
+                f"{folder}: this is no sentence transformer that can be read ({why}). It needs "
                 "config.json, tokenizer.json and model.safetensors."
             ) from None
         self._model.eval()
+
+    @property
+    def dim(self) -> int:
+        return int(self._model.config.hidden_size)
 
     @torch.inference_mode()
     def __call__(self, sentences: Sequence[str], *, on_read: Callable[[int], object] | None = None) -> Tensor:
@@ -53,7 +59,7 @@ class SentenceTeacher:
             on_read: is called with how many sentences were read since.
         """
         shortest_first = sorted(range(len(sentences)), key=lambda place: len(sentences[place]))
-        vectors = torch.empty(len(sentences), self._model.config.hidden_size)
+        vectors = torch.empty(len(sentences), self.dim)
         for start in range(0, len(sentences), _AT_ONCE):
             places = shortest_first[start : start + _AT_ONCE]
             read = self._tokens(

@@ -52,7 +52,7 @@ class Vocabulary:
         return cls._of({word: -count for count, word in kept})
 
     def with_words(self, words: Iterable[str]) -> Vocabulary:
-        """These words in their places, and after them others, which no caption holds."""
+        """These words in their places, and after them others, which captions hold too seldom or never."""
         added = tuple(word for word in dict.fromkeys(words) if word not in self)
         return Vocabulary((*self.words, *added), (*self.counts, *(0 for _ in added)))
 
