@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ctsan.cli.output import print_json, print_table, progress_bar
+from ctsan.cli.output import print_json, print_table, progress_bar, shown_on
 
 
 @click.command("vectors")
@@ -58,7 +58,7 @@ def command(
     """
     from ctsan.data.reading import read_corpus
     from ctsan.errors import UsageError
-    from ctsan.text.distilled_vectors import STEPS, distil, save_vectors
+    from ctsan.text.distilled_vectors import distil, save_vectors
     from ctsan.text.sentence_teacher import SentenceTeacher
 
     if out.suffix == ".json":
@@ -74,20 +74,8 @@ def command(
         raise UsageError(
             f"{teacher}: its vectors have {model.dim} numbers. Ask for no more: --dim {model.dim}"
         )
-    with (
-        progress_bar(len(captions) + len(others), what="reading", unit="sentence") as reading,
-        progress_bar(STEPS, what="learning", unit="step") as learning,
-    ):
-        vectors = distil(
-            captions,
-            others,
-            model,
-            dim=dim,
-            num_words=words,
-            seed=seed,
-            on_read=reading.update,
-            on_step=learning.update,
-        )
+    with progress_bar(len(captions) + len(others), what="vectors", unit="") as bar:
+        vectors = distil(captions, others, model, dim=dim, num_words=words, seed=seed, progress=shown_on(bar))
     save_vectors(out, vectors)
     if as_json:
         told = {"vectors": str(out), "words": len(vectors), "captions": len(captions), "others": len(others)}

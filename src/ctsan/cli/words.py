@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ctsan.cli.output import print_json, print_table, progress_bar
+from ctsan.cli.output import print_json, print_table, progress_bar, shown_on
 
 
 @click.command("words")
@@ -63,12 +63,6 @@ def command(
         )
     folder = out or default_folder("words", corpus)
     with progress_bar(len(captions), what="words", unit="caption") as bar:
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.set_description(what, refresh=False)
-            bar.total, bar.n = total, done
-            bar.refresh()
-
         words = prepare_words(
             captions,
             num_concepts=concepts,
@@ -76,7 +70,7 @@ def command(
             embedding_dim=dim,
             seed=seed,
             vectors=vectors,
-            progress=show,
+            progress=shown_on(bar),
         )
     words.save(folder)
     commonest = list(words.concepts.words[:10])

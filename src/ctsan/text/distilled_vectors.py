@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,12 @@ from ctsan.atomic import replacing
 from ctsan.errors import UsageError
 from ctsan.text.known_vectors import Vectors
 from ctsan.text.tokens import tokenize
+from ctsan.text.words import Progress
 
-Teacher = Callable[..., Tensor]  # sentences to vectors (n, D); `on_read` is told how many were read
+Teacher = Callable[..., Tensor]  # sentences to vectors (n, D); `progress` is told how many were read
 
 _BATCH = 256
-STEPS = 3000
+_STEPS = 3000
 _LEARNING_RATE = 5e-3
 _UNHEARD = 0.03  # of a sentence's words are left out, for sentences to come have words that are not known
 _MOST_WORDS = 48  # of a sentence
@@ -39,8 +41,7 @@ def distil(
     dim: int,
     num_words: int,
     seed: int = 0,
-    on_read: Callable[[int], object] | None = None,
-    on_step: Callable[[], object] | None = None,
+    progress: Progress | None = None,
 ) -> Vectors:
     """Vectors of the words of captions and other text, the captions' own first, the most frequent first.
 
@@ -49,8 +50,6 @@ def distil(
 
     Args:
         num_words: at most.
-        on_read: is called with how many sentences the teacher has read since.
-        on_step: is called after every step of learning.
 
     Raises:
         UsageError: captions hold no word, or all the same ones.
@@ -67,7 +66,8 @@ def distil(
     known = [[numbers[word] for word in sentence if word in numbers] for sentence in read]
     kept = [place for place, sentence in enumerate(known) if sentence]
     num_captions = sum(place < len(captions) for place in kept)
-    taught = teacher([texts[place] for place in kept], on_read=on_read)
+    on_read = partial(progress, "reading sentences") if progress else None
+    taught = teacher([texts[place] for place in kept], progress=on_read)
     alone = teacher(words)
     counts = often + elsewhere
     rarity = torch.tensor([math.log(len(texts) / counts[word]) for word in words]).clamp(min=0)
@@ -80,7 +80,7 @@ def distil(
         taught - taught[:num_captions].mean(dim=0),
         num_captions=num_captions,
         seed=seed,
-        on_step=on_step,
+        progress=partial(progress, "learning") if progress else None,
     )
     return dict(zip(words, model.vectors().numpy(), strict=True))
 
@@ -118,7 +118,7 @@ def _learn(
     *,
     num_captions: int,
     seed: int,
-    on_step: Callable[[], object] | None,
+    progress: Callable[[int, int], object] | None,
 ) -> None:
     """Args:
     sentences: (n, T), padded with 0, captions first.
@@ -131,8 +131,8 @@ def _learn(
         torch.optim.SparseAdam(model.words.parameters()),
         torch.optim.Adam(model.as_taught.parameters()),
     )
-    for step in range(STEPS):
-        rate = _LEARNING_RATE * min(1.0, step / 100) * (1 - step / STEPS)
+    for step in range(_STEPS):
+        rate = _LEARNING_RATE * min(1.0, step / 100) * (1 - step / _STEPS)
         for optimiser, own in zip(optimisers, (rate, rate / 4), strict=True):
             optimiser.param_groups[0]["lr"] = own
             optimiser.zero_grad()
@@ -146,8 +146,8 @@ def _learn(
         loss.backward()  # type: ignore[no-untyped-call]
         for optimiser in optimisers:
             optimiser.step()  # type: ignore[no-untyped-call]
-        if on_step:
-            on_step()
+        if progress:
+            progress(step + 1, _STEPS)
 
 
 def save_vectors(file: Path, vectors: Vectors) -> None:

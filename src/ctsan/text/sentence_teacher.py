@@ -34,7 +34,10 @@ class SentenceTeacher:
                 "install 'ctsan[teacher]'"
             ) from None
         if not (folder / "config.json").is_file():
-            raise UsageError(f"{folder}: there is no config.json. Name the folder of a sentence transformer.")
+            raise UsageError(
+                f"{folder}: there is no config.json. Name the folder of a sentence "
+                "transformer; docs/words.md says where to get one."
+            )
         try:
             own = {"local_files_only": True, "trust_remote_code": False}
             self._tokens = AutoTokenizer.from_pretrained(folder, **own)
@@ -52,11 +55,13 @@ class SentenceTeacher:
         return int(self._model.config.hidden_size)
 
     @torch.inference_mode()
-    def __call__(self, sentences: Sequence[str], *, on_read: Callable[[int], object] | None = None) -> Tensor:
+    def __call__(
+        self, sentences: Sequence[str], *, progress: Callable[[int, int], object] | None = None
+    ) -> Tensor:
         """Vectors (n, D) of length one.
 
         Args:
-            on_read: is called with how many sentences were read since.
+            progress: is called with how many sentences were read, and how many there are.
         """
         shortest_first = sorted(range(len(sentences)), key=lambda place: len(sentences[place]))
         vectors = torch.empty(len(sentences), self.dim)
@@ -72,6 +77,6 @@ class SentenceTeacher:
             is_real = read["attention_mask"][..., None]
             states = self._model(**read).last_hidden_state * is_real
             vectors[places] = F.normalize(states.sum(dim=1) / is_real.sum(dim=1), dim=1)
-            if on_read:
-                on_read(len(places))
+            if progress:
+                progress(start + len(places), len(sentences))
         return vectors

@@ -105,7 +105,7 @@ def prepare_words(
 
     Args:
         vectors: a file of word vectors: see `read_vectors`.
-        more_words: of that file are known too, which no caption has.
+        more_words: so many others of that file are known too, for queries that hold them.
 
     Raises:
         UsageError: no word is seen `min_count` times, or the vectors are too long.
