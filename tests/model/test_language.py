@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ctsan.model.caption_decoder import CaptionDecoder
 from ctsan.model.lstm import LayerNormLSTM, State
-from ctsan.model.search import beam_search
+from ctsan.model.search import _highest, beam_search
 from ctsan.model.semantic_attention import (
     InputSemanticAttention,
     OutputSemanticAttention,
@@ -154,8 +154,12 @@ class Markov:
         self.table = draw(clips, words, words, seed=4).mul(2).log_softmax(dim=-1)
         self.state = State(torch.arange(clips).view(1, -1, 1).double(), torch.zeros(1, clips, 1))
 
-    def __call__(self, last: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.table[state.hidden[0, :, 0].long(), last].clone(), state
+    def __call__(self, last: Tensor, state: State, clips: tuple[int, ...]) -> tuple[Tensor, State]:
+        own = state.hidden[0, :, 0].long()
+        firsts = own.view(len(clips), -1)[:, :1]
+        assert (own.view(len(clips), -1) == firsts).all()  # as many rows of each clip
+        assert (firsts[:, 0] - firsts[0]).tolist() == [clip - clips[0] for clip in clips]
+        return self.table[own, last].clone(), state
 
     def enumerate(self, clip: int, max_words: int, penalty: float) -> list[tuple[tuple[int, ...], float]]:
         """Every sentence of words 2 and up between 0, the beginning, and 1, the end."""
@@ -234,9 +238,9 @@ def test_a_search_may_end_with_enough_sentences() -> None:
     model.table = model.table.log_softmax(dim=-1)
     steps = []
 
-    def next_words(last: Tensor, state: State) -> tuple[Tensor, State]:
+    def next_words(last: Tensor, state: State, clips: tuple[int, ...]) -> tuple[Tensor, State]:
         steps.append(len(last))
-        return model(last, state)
+        return model(last, state, clips)
 
     lengths = []
     for enough in (None, 2):
@@ -252,7 +256,35 @@ def test_a_search_may_end_with_enough_sentences() -> None:
                 path = (0, *sentence.words, *([1] if ended else []))
                 own = [float(model.table[clip, a, b]) for a, b in itertools.pairwise(path)]
                 assert sentence.score == pytest.approx(sum(own) / len(own), rel=1e-6)
+        assert steps[0] == 2  # all sentences of a clip begin alike
     assert lengths[1] < lengths[0]
+
+
+def test_a_clip_with_enough_sentences_is_not_searched_for_any_longer() -> None:
+    model = Markov(words=5, clips=2)
+    model.table[0, 2:, 1] += 9  # all its sentences are short,
+    model.table[1, 2:, 1] -= 9  # and those of the other long
+    model.table = model.table.log_softmax(dim=-1)
+    searched = []
+
+    def next_words(last: Tensor, state: State, clips: tuple[int, ...]) -> tuple[Tensor, State]:
+        searched.append(clips)
+        return model(last, state, clips)
+
+    beam_search(next_words, model.state, begin=0, end=1, never=(), beam=3, n_best=2, max_words=9, enough=3)
+    assert searched[0] == (0, 1)
+    assert searched[-1] == (1,)
+
+
+@pytest.mark.parametrize("count", [3, 32, 200])
+def test_the_highest_of_many_scores(count: int) -> None:
+    scores = draw(4, 3210, seed=1)
+    scores[1] = scores[1].sort().values
+    scores[2, 40:] = -math.inf
+    values, places = _highest(scores, count)
+    assert torch.equal(values, scores.topk(count, dim=1).values)
+    assert torch.equal(scores.gather(1, places), values)
+    assert all(len(set(own)) == count for own in places.tolist())
 
 
 def test_more_sentences_than_the_beam_holds_are_refused() -> None:

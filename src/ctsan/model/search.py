@@ -7,14 +7,18 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ctsan.model.lstm import State
 
-# Beginnings of sentences (B, n, t) to what they are worth beside their log-probabilities, (B, n).
-Worth = Callable[[Tensor], Tensor]
-# The last words (B beam,) and the state to log-probabilities of the next (B beam, words) and the new state.
+# The last words (rows,) and the state to log-probabilities of the next (rows, words) and the new state.
 NextWords = Callable[[Tensor, State], tuple[Tensor, State]]
+# The same of clips that are still searched for, which are named, each with as many rows as the others.
+NextWordsOf = Callable[[Tensor, State, tuple[int, ...]], tuple[Tensor, State]]
+# Beginnings of sentences (B, n, t) of the clips that are named to what they are worth, (B, n).
+WorthOf = Callable[[Tensor, tuple[int, ...]], Tensor]
 
+_GROUP = 32  # scores of which the highest is looked for first
 _LOOKED_AT = 5  # times the beam: so many of the likeliest beginnings are asked for their worth
 
 
@@ -25,7 +29,7 @@ class Sentence(NamedTuple):
 
 @torch.inference_mode()
 def beam_search(
-    next_words: NextWords,
+    next_words: NextWordsOf,
     state: State,
     *,
     begin: int,
@@ -34,7 +38,7 @@ def beam_search(
     beam: int,
     n_best: int = 1,
     enough: int | None = None,
-    worth: Worth | None = None,
+    worth: WorthOf | None = None,
     max_words: int = 30,
     length_penalty: float = 1.0,
     repeats: bool = True,
@@ -55,47 +59,52 @@ def beam_search(
     """
     if n_best > beam:
         raise ValueError(f"{n_best} sentences from a beam of {beam}: widen the beam.")
-    batch = state.hidden.shape[1]
+    clips = tuple(range(state.hidden.shape[1]))  # that are still searched for: B
     device = state.hidden.device
-    state = _rows(state, torch.arange(batch, device=device).repeat_interleave(beam))
-    words = torch.full((batch * beam, 1), begin, device=device)  # (B beam, t)
-    # All beams of a clip begin alike, so at first only one of them counts.
-    scores = torch.tensor([0.0] + [-torch.inf] * (beam - 1), device=device).repeat(batch)  # (B beam,)
-    finished: list[list[Sentence]] = [[] for _ in range(batch)]
-    first_of_clip = torch.arange(batch, device=device)[:, None] * beam  # (B, 1)
+    finished: list[list[Sentence]] = [[] for _ in clips]
+    words = torch.full((len(clips), 1), begin, device=device)  # (B width, t): all sentences begin alike
+    scores = torch.zeros(len(clips), device=device)  # (B width,)
     for length in range(1, max_words + 1):
-        log_probabilities, state = next_words(words[:, -1], state)
+        log_probabilities, state = next_words(words[:, -1], state, clips)
         log_probabilities[:, [begin, *never]] = -torch.inf
         if length == 1:
             log_probabilities[:, end] = -torch.inf  # a sentence has a word
         if not repeats:
             log_probabilities[_second_again(words)] = -torch.inf
-        total = (scores[:, None] + log_probabilities).view(batch, -1)  # (B, beam words)
+        total = (scores[:, None] + log_probabilities).view(len(clips), -1)  # (B, width words)
         # At most `beam` of them end here, so twice as many always leave a full beam of unfinished ones.
-        likely = min((_LOOKED_AT if worth else 2) * beam, total.shape[1])
-        best, places = total.topk(likely, dim=1)
-        rows, chosen = places // log_probabilities.shape[1], places % log_probabilities.shape[1]
-        begun = torch.cat([words[first_of_clip + rows], chosen[..., None]], dim=2)  # (B, n, t + 1)
+        best, places = _highest(total, min((_LOOKED_AT if worth else 2) * beam, total.shape[1]))
+        first = torch.arange(0, len(words), len(words) // len(clips), device=device)[:, None]  # rows of clips
+        rows, chosen = first + places // log_probabilities.shape[1], places % log_probabilities.shape[1]
+        begun = torch.cat([words[rows], chosen[..., None]], dim=2)  # (B, n, t + 1)
         ends = chosen == end
-        has_enough = [enough is not None and len(done) >= enough for done in finished]
-        for clip, place in (ends & best.isfinite())[:, :beam].nonzero().tolist():
-            if has_enough[clip]:
-                continue  # as if it were alone
-            score = float(best[clip, place]) / length**length_penalty
-            finished[clip].append(Sentence(tuple(begun[clip, place, 1:-1].tolist()), score))
-        worths = best if worth is None else best + worth(begun[..., 1:])
-        keep = worths.masked_fill(ends, -torch.inf).topk(beam, dim=1).indices  # the best unfinished ones
-        scores = best.gather(1, keep).view(-1).masked_fill(ends.gather(1, keep).view(-1), -torch.inf)
-        words = begun.gather(1, keep[..., None].expand(-1, -1, begun.shape[2])).flatten(0, 1)
-        state = _rows(state, (first_of_clip + rows.gather(1, keep)).view(-1))
-        hopes = (scores.view(batch, beam).max(dim=1).values / max_words**length_penalty).tolist()
-        if all(_is_settled(done, n_best, enough, hope) for done, hope in zip(finished, hopes, strict=True)):
+        for place, number in (ends & best.isfinite())[:, :beam].nonzero().tolist():
+            score = float(best[place, number]) / length**length_penalty
+            finished[clips[place]].append(Sentence(tuple(begun[place, number, 1:-1].tolist()), score))
+        worths = best if worth is None else best + worth(begun[..., 1:], clips)
+        # The best unfinished ones, of which a few words in all may not give as many as the beam holds.
+        keep = worths.masked_fill(ends, -torch.inf).topk(min(beam, best.shape[1]), dim=1).indices
+        kept = best.masked_fill(ends, -torch.inf).gather(1, keep)  # (B, width)
+        hopes = (kept.max(dim=1).values / max_words**length_penalty).tolist()
+        open_ = [
+            place
+            for place, (clip, hope) in enumerate(zip(clips, hopes, strict=True))
+            if not _is_settled(finished[clip], n_best, enough, hope)
+        ]
+        if not open_:
             break
-    for clip, done in enumerate(finished):  # sentences that never ended are cut off
-        for row in range(clip * beam, (clip + 1) * beam):
-            if len(done) < n_best and scores[row].isfinite():
-                score = float(scores[row]) / (words.shape[1] - 1) ** length_penalty
-                done.append(Sentence(tuple(words[row, 1:].tolist()), score))
+        if len(open_) < len(clips):
+            keep, kept, rows, begun = (of_clips[open_] for of_clips in (keep, kept, rows, begun))
+            clips = tuple(clips[place] for place in open_)
+        scores = kept.flatten()
+        words = begun.gather(1, keep[..., None].expand(-1, -1, begun.shape[2])).flatten(0, 1)
+        state = _rows(state, rows.gather(1, keep).flatten())
+    else:
+        for place, (sentence, score) in enumerate(zip(words.tolist(), scores.tolist(), strict=True)):
+            done = finished[clips[place * len(clips) // len(words)]]
+            if len(done) < n_best and score > -torch.inf:  # sentences that never ended are cut off
+                done.append(Sentence(tuple(sentence[1:]), score / max_words**length_penalty))
+    for done in finished:
         done.sort(key=lambda sentence: -sentence.score)
     return [done[:n_best] for done in finished]
 
@@ -117,6 +126,22 @@ def draw_sentences(
             break
     rows = torch.stack(drawn, dim=1).tolist()
     return [tuple(row[: row.index(end)] if end in row else row) for row in rows]
+
+
+def _highest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """As `scores.topk(count, dim=1)`, of far more scores than are asked for: its time is that of a maximum.
+
+    As many groups of scores hold all of the highest as there are highest: those with the highest maxima.
+    """
+    groups = scores.shape[1] // _GROUP
+    if groups <= count:
+        return scores.topk(count, dim=1)
+    padded = F.pad(scores, (0, -scores.shape[1] % _GROUP), value=-torch.inf)
+    grouped = padded.view(len(scores), -1, _GROUP)
+    best = grouped.amax(dim=2).topk(count, dim=1).indices  # (B, count)
+    held = grouped.gather(1, best[..., None].expand(-1, -1, _GROUP)).flatten(1)  # (B, count _GROUP)
+    values, places = held.topk(count, dim=1)
+    return values, best.gather(1, places // _GROUP) * _GROUP + places % _GROUP
 
 
 def _second_again(words: Tensor) -> tuple[Tensor, Tensor]:

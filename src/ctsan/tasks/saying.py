@@ -17,7 +17,7 @@ from ctsan.model.description_model import DescriptionModel
 from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.lstm import State
 from ctsan.model.phrase_probe import PhraseProbe
-from ctsan.model.search import Sentence, Worth, beam_search
+from ctsan.model.search import Sentence, WorthOf, beam_search
 from ctsan.tasks.member import Member
 from ctsan.tasks.scoring import as_one, score_each
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
@@ -66,7 +66,9 @@ def describe(
         decoding,
         n_best=decoding.beam if judging else n_best,
         enough=math.ceil(_TO_CHOOSE_FROM * decoding.beam) if judging else None,
-        worth=(lambda begun: decoding.guiding * expected(begun)) if expected and decoding.guiding else None,
+        worth=(lambda begun, clips: decoding.guiding * expected(begun, clips))
+        if expected and decoding.guiding
+        else None,
     )
     said = [
         [Said(" ".join(words[number] for number in each.words), each.score) for each in own] for own in found
@@ -128,9 +130,9 @@ class _Expected:
                 probes.append((judge.model.phrases, judge.model.phrases.weigh(own.state.top), numbers))
         return cls(probes) if probes else None
 
-    def __call__(self, sentences: Tensor) -> Tensor:
-        """Sentences or their beginnings (B, n, t), a row a clip, to (B, n)."""
-        told = [probe(numbers[sentences], weights) for probe, weights, numbers in self._probes]
+    def __call__(self, sentences: Tensor, clips: Sequence[int]) -> Tensor:
+        """Sentences or their beginnings (B, n, t), of these clips, to (B, n)."""
+        told = [probe(numbers[sentences], weights[list(clips)]) for probe, weights, numbers in self._probes]
         return torch.stack(told).mean(dim=0)
 
     def of_all(self, found: Sequence[Sequence[Sentence]]) -> list[float]:
@@ -139,7 +141,7 @@ class _Expected:
         read = [torch.tensor(each.words) for own in found for each in own]
         padded = pad_sequence(read, batch_first=True, padding_value=PAD)
         by_clip = pad_sequence(list(torch.split(padded, counts)), batch_first=True, padding_value=PAD)
-        told = self(by_clip.to(self._probes[0][1].device)).tolist()
+        told = self(by_clip.to(self._probes[0][1].device), range(len(found))).tolist()
         return [each for own, count in zip(told, counts, strict=True) for each in own[:count]]
 
 
@@ -156,7 +158,7 @@ def _search(
     *,
     n_best: int,
     enough: int | None,
-    worth: Worth | None,
+    worth: WorthOf | None,
 ) -> list[list[Sentence]]:
     """Sentences in numbers of all members' words together."""
     members, encodings = zip(*telling, strict=True)
@@ -165,19 +167,25 @@ def _search(
     known = [
         None if own.words == words else torch.tensor(own.encode(words), device=device) for own in vocabularies
     ]
-    concepts = [encoding.concepts.repeat_interleave(decoding.beam, dim=0) for encoding in encodings]
-    related = [
-        None if own is None else own.repeat_interleave(decoding.beam, dim=0)
-        for own in (member.model.decode.related(encoding.concepts) for member, encoding in telling)
-    ]
+    related = [member.model.decode.related(encoding.concepts) for member, encoding in telling]
     shapes = [encoding.state.hidden.shape for encoding in encodings]
 
-    def next_words(last: Tensor, state: State) -> tuple[Tensor, State]:
+    @lru_cache(maxsize=1)  # for most steps are about the same clips
+    def shown(clips: tuple[int, ...], width: int) -> list[tuple[Tensor, Tensor | None]]:
+        rows = torch.tensor(clips, device=device).repeat_interleave(width)
+        return [
+            (encoding.concepts[rows], None if own is None else own[rows])
+            for encoding, own in zip(encodings, related, strict=True)
+        ]
+
+    def next_words(last: Tensor, state: State, clips: tuple[int, ...]) -> tuple[Tensor, State]:
         total, states = torch.zeros((), device=device), []
-        parts = zip(members, known, concepts, related, _parted(state, shapes), strict=True)
-        for member, numbers, seen, same, own in parts:
+        seen = shown(clips, len(last) // len(clips))
+        for member, numbers, (concepts, same), own in zip(
+            members, known, seen, _parted(state, shapes), strict=True
+        ):
             scores, after = member.model.next_words(
-                last if numbers is None else numbers[last], seen, own, same
+                last if numbers is None else numbers[last], concepts, own, same
             )
             if numbers is not None:
                 scores = scores[:, numbers].masked_fill_(numbers == UNK, -torch.inf)
