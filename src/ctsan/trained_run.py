@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from ctsan.atomic import write_json
 from ctsan.config import Settings
+from ctsan.device import best_device
 from ctsan.errors import RunError, UsageError
 from ctsan.pack_folder import PACK_FILE, runs_of_pack
 from ctsan.tasks.building import TaskName, build_model
@@ -57,7 +59,14 @@ class TrainedRun:
             self.task, self.settings, words, grid=self.recipe.grid, channels=self.recipe.channels, seed=0
         )
         fill_with(file, model, weights)
-        return Member(model.eval(), words, self.settings.model.max_frames, self.settings.decoding.max_words)
+        device = best_device()
+        return Member(
+            model.eval(),
+            words,
+            self.settings.model.max_frames,
+            self.settings.decoding.max_words,
+            eyes=deepcopy(model.clip_encoder).to(device) if device == "cuda" else None,
+        )
 
     def load(self) -> None:
         """Read the model now, where the time that it takes should not count for the first answer."""

@@ -42,6 +42,15 @@ class ClipEncoding(NamedTuple):
             confidences=self.confidences[clips],
         )
 
+    def to(self, device: torch.device) -> ClipEncoding:
+        return ClipEncoding(
+            State(self.state.hidden.to(device), self.state.cell.to(device)),
+            self.concepts.to(device),
+            self.concept_words.to(device),
+            self.confidences.to(device),
+            None if self.detection is None else self.detection.to(device),
+        )
+
 
 class ClipEncoder(nn.Module):
     """Regions of the frames, then the video encoder and the concept word detector over them.

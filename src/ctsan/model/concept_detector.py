@@ -37,6 +37,10 @@ class Detection(NamedTuple):
         best = self.scores.topk(num_concepts, dim=1)
         return best.indices, best.values.sigmoid()
 
+    def to(self, device: torch.device) -> Detection:
+        learnt = None if self.learnt is None else self.learnt.to(device)
+        return Detection(self.scores.to(device), self.attention.to(device), self.states.to(device), learnt)
+
 
 class RegionReducer(nn.Module):
     """Pooled maps of a backbone to regions of D numbers, by a convolution (section 2.1; there 3x3)."""

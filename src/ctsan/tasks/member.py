@@ -28,21 +28,27 @@ ModelT = TypeVar("ModelT", bound=SeesClips, covariant=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member(Generic[ModelT]):
-    """One of the models that answer as one, with the words that it knows and how much it takes in."""
+    """One of the models that answer as one, with the words that it knows and how much it takes in.
+
+    Attributes:
+        eyes: a copy of the model's clip encoder on a faster device. Sentences, whose words come one after the
+            other and take little computing each, are read and said where the model is.
+    """
 
     model: ModelT
     words: Words
     max_frames: int
     max_words: int
+    eyes: ClipEncoder | MeanPooling | None = None
 
     @torch.inference_mode()
     def encode(self, clips: Sequence[Maps]) -> ClipEncoding:
         """What the model makes of the maps of clips, a row a clip."""
-        encoder = self.model.clip_encoder
+        encoder = self.eyes or self.model.clip_encoder
         maps, frame_is_real = pad_maps([thin(clip, self.max_frames) for clip in clips])
         device = encoder.candidate_words.device
         encoding: ClipEncoding = encoder(maps.to(device), frame_is_real.to(device))
-        return encoding
+        return encoding.to(self.model.clip_encoder.candidate_words.device) if self.eyes else encoding
 
 
 def joined(encodings: Sequence[ClipEncoding]) -> ClipEncoding:
