@@ -85,6 +85,23 @@ def test_check_lists_every_problem_and_exits_with_2(tmp_path: Path) -> None:
     assert "clips.jsonl:2:" in ctsan("features", tmp_path, "--out", tmp_path / "f", exit_code=2).stderr
 
 
+def test_people_are_judged_by_each_other(shapes: Path, tmp_path: Path) -> None:
+    found = json.loads(
+        ctsan("corpus", "people", shapes, "--split", "train", "--per-clip", 2, "--json").stdout
+    )
+    assert found["clips"] == sum(
+        '"train"' in line for line in (shapes / "clips.jsonl").read_text().splitlines()
+    )
+    for metric in ("CIDEr", "BLEU-4", "ROUGE-L"):
+        low, high = found["intervals"][metric]
+        assert 0 < low < found["metrics"][metric] < high
+    shown = ctsan("corpus", "people", shapes, "--per-clip", 2)
+    assert "captions of 3 clips of the split 'test'" in shown.stdout
+    assert "Java was not found" in shown.stderr
+    (tmp_path / "clips.jsonl").write_text('{"clip": "one.mp4", "captions": ["a dog"]}\n')
+    assert "no clip has two captions" in ctsan("corpus", "people", tmp_path, exit_code=2).stderr
+
+
 def test_features_are_made_once_and_reported(shapes: Path, tmp_path: Path) -> None:
     first = json.loads(ctsan("features", shapes, "--out", tmp_path / "f", "--json").stdout)
     assert (first["clips"], first["new"], first["unreadable"]) == (20, 20, {})

@@ -1,15 +1,15 @@
-"""`ctsan corpus`: check, make, join, items."""
+"""`ctsan corpus`: check, make, join, items, people."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ctsan.cli.output import count, print_json, print_table, progress_bar, warn
+from ctsan.cli.output import count, print_json, print_metrics, print_table, progress_bar, warn
 from ctsan.data.corpus import ITEM_TASKS, SPLITS, ItemTask, Split
-from ctsan.errors import CorpusError, Problem
+from ctsan.errors import CorpusError, Problem, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group("corpus")
 def command() -> None:
-    """Check, make and split corpora, and build their test items."""
+    """Check, make and join corpora, build their test items, and measure how far people agree."""
 
 
 @command.command("check", short_help="Say what a corpus holds, and all that is wrong with it.")
@@ -194,3 +194,65 @@ def _built(
     for clip, reason in built.left_out.items():
         warn(f"{task}: no item for clip '{clip}': {reason}")
     return built.items
+
+
+@command.command("people", short_help="Measure how well people describe the clips.")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--split",
+    type=click.Choice([*SPLITS, "all"]),
+    help="Clips to measure on [default: test; all of a corpus that gives no splits].",
+)
+@click.option(
+    "--per-clip",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="At most so many captions of a clip are judged, each by all others of it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def people(path: Path, split: Split | Literal["all"] | None, per_clip: int, as_json: bool) -> None:
+    """Judge people's captions by the other captions of the clip, as 'ctsan evaluate' judges a model's.
+
+    Where people do not agree, no model can agree with all of them: this is what one may hope for.
+
+    \b
+    Examples:
+      ctsan corpus people my-clips/ --split test
+      ctsan corpus people MSR-VTT/ --per-clip 1 --json
+    """
+    from ctsan.data.reading import read_corpus
+    from ctsan.evaluation.bootstrap import interval
+    from ctsan.evaluation.java import find_java
+    from ctsan.evaluation.people import judge_people
+
+    corpus = read_corpus(path)
+    split = split or ("test" if corpus.has_own_splits else "all")
+    several = {
+        clip.id: clip.captions for clip in corpus if split in ("all", clip.split) and len(clip.captions) > 1
+    }
+    of = "" if split == "all" else f" of the split '{split}'"
+    if not several:
+        raise UsageError(
+            f"{path}: no clip{of} has two captions, so people's cannot be compared. Choose another split."
+        )
+    found = judge_people(several, per_clip=per_clip, java=find_java())
+    metrics = {name: tally.value for name, tally in found.tallies.items()}
+    intervals = {name: interval(tally) for name, tally in found.tallies.items()}
+    if as_json:
+        print_json(
+            {
+                "split": split,
+                "clips": len(several),
+                "metrics": metrics,
+                "intervals": intervals,
+                "tokeniser": found.tokeniser,
+                "notes": found.notes,
+            }
+        )
+        return
+    print_metrics(metrics, intervals)
+    judged = sum(min(per_clip, len(captions)) for captions in several.values())
+    click.echo(f"\nMeasured on {count(judged, 'caption')} of {count(len(several), 'clip')}{of}.")
+    for note in found.notes:
+        warn(note)

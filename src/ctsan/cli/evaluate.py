@@ -10,7 +10,7 @@ import click
 
 from ctsan.cli.asking import PATH
 from ctsan.cli.features import features_of
-from ctsan.cli.output import count, print_json, print_table, warn
+from ctsan.cli.output import count, print_json, print_metrics, warn
 
 if TYPE_CHECKING:
     from ctsan.data.corpus import Corpus, Split
@@ -115,11 +115,7 @@ def command(
             }
         )
         return
-    rows = [
-        (name, f"{value:.3f}", "{:.3f} to {:.3f}".format(*intervals[name]) if name in intervals else "")
-        for name, value in found.metrics.items()
-    ]
-    print_table(rows, headers=("metric", "value", "95 % interval"))
+    print_metrics(found.metrics, intervals)
     of = "" if split == "all" else f" of the split '{split}'"
     click.echo(f"\nMeasured on {count(len(measured.answers), 'clip')}{of}.")
     for note in found.notes:

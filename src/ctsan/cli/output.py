@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import click
@@ -34,6 +34,14 @@ def print_table(rows: Sequence[Sequence[object]], headers: Sequence[str] = ()) -
     cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
     style = "simple" if headers else "plain"
     click.echo(tabulate(cells, headers=headers, tablefmt=style, disable_numparse=True))
+
+
+def print_metrics(metrics: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]) -> None:
+    rows = [
+        (name, f"{value:.3f}", "{:.3f} to {:.3f}".format(*intervals[name]) if name in intervals else "")
+        for name, value in metrics.items()
+    ]
+    print_table(rows, headers=("metric", "value", "95 % interval"))
 
 
 def print_json(value: object) -> None:
