@@ -19,7 +19,7 @@ from ctsan.model.lstm import State
 from ctsan.model.search import draw_sentences
 from ctsan.tasks.building import build_model, build_task
 from ctsan.tasks.description import DescriptionTask
-from ctsan.text.vocabulary import PAD
+from ctsan.text.vocabulary import BLANK, BOS, PAD
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
@@ -55,6 +55,45 @@ def test_captions_beyond_those_of_one_step_are_further_examples(
     together = make_task(words, clips, store).batch([0], mirrored=[False]).captions.tolist()
     assert [sentence for [sentence] in alone] != together  # the shorter one is padded there
     assert [[w for w in sentence if w] for [sentence] in alone] == [[w for w in s if w] for s in together]
+
+
+def test_others_teach_what_is_seen_and_not_how_to_speak(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    """Horses are seen in others' clips only, and others say the deed first and no "a"."""
+
+    def of_others(clip: Clip) -> Clip:
+        animal, deed = clip.id.split()
+        return replace(clip, captions=(f"{deed} {animal}",) * 2)
+
+    joined = [of_others(clip) if "horse" in clip.id else replace(clip, times=2) for clip in clips]
+    task = make_task(words, joined, store, "loss.reward_weight=0")
+    every = range(len(task.kinds))
+    batch = task.batch(every, mirrored=[False] * len(every))
+    begins = batch.captions[:, 0].view(-1, 2)  # two captions of each clip
+    own = torch.tensor(["horse" not in batch.clips[row] for row in range(len(batch.clips))])
+    assert begins[own].unique().tolist() == [BOS]
+    assert begins[~own].unique().tolist() == [BLANK]
+    adam = torch.optim.Adam(task.model.parameters(), lr=0.01)
+    for _ in range(60):
+        task.model.train()
+        adam.zero_grad()
+        sum(task.losses(batch).values()).backward()
+        adam.step()
+    said = {example.clip: example.caption for example in task.examples()}
+    assert all(said[clip.id] in clip.captions for clip in clips if "horse" not in clip.id)
+    assert all("horse" in said[clip.id] for clip in clips if "horse" in clip.id)
+    deeds = words.vocabulary.encode(["runs", "sleeps", "eats"])
+    with torch.no_grad():
+        encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real)
+        ours, theirs = (
+            task.model(torch.full((len(batch.clips), 1), begin), encoding)
+            .scores.softmax(dim=2)[:, 0, deeds]
+            .sum(dim=1)
+            for begin in (BOS, BLANK)
+        )
+    assert (ours < theirs)[~own].all()  # even of horses, of which nobody else speaks
+    assert ours.mean() < 0.9 * theirs.mean()
 
 
 def test_the_loss_is_equation_14(words: Words, clips: list[Clip], store: FeatureStore) -> None:
@@ -198,7 +237,8 @@ def test_drawn_sentences_end_and_never_say_what_is_no_word() -> None:
 
     state = State(torch.zeros(1, 400, 1), torch.zeros(1, 400, 1))
     torch.manual_seed(0)
-    drawn = draw_sentences(next_words, state, begin=0, end=1, never=[2], max_words=3)
+    begin = torch.zeros(400, dtype=torch.long)
+    drawn = draw_sentences(next_words, state, begin=begin, end=1, never=[0, 2], max_words=3)
     assert {word for sentence in drawn for word in sentence} == {3}
     lengths = torch.tensor([len(sentence) for sentence in drawn])
     assert lengths.max() == 3

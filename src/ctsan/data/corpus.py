@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -29,6 +29,12 @@ class Clip:
     times: int = 1  # how often it is learnt from where others are once: see `join_corpora`
     extra: Mapping[str, object] = field(default_factory=dict)  # further keys of our own format, as given
     origin: tuple[Path, int] | None = None  # file and line that declared it, for messages
+
+
+def are_own(clips: Sequence[Clip]) -> list[bool]:
+    """Which clips are one's own, and not of others, which count less often: see `join_corpora`."""
+    most = max((clip.times for clip in clips), default=1)
+    return [clip.times == most for clip in clips]
 
 
 @dataclass(frozen=True, slots=True)

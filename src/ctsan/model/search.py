@@ -111,14 +111,18 @@ def beam_search(
 
 @torch.no_grad()
 def draw_sentences(
-    next_words: NextWords, state: State, *, begin: int, end: int, never: Sequence[int], max_words: int
+    next_words: NextWords, state: State, *, begin: Tensor, end: int, never: Sequence[int], max_words: int
 ) -> list[tuple[int, ...]]:
-    """One sentence for each row of the state, every word drawn by its probability, without begin and end."""
-    last = torch.full((state.hidden.shape[1],), begin, device=state.hidden.device)
+    """One sentence for each row of the state, every word drawn by its probability, without begin and end.
+
+    Args:
+        begin: (rows,), what each begins with.
+    """
+    last = begin
     drawn, has_ended = [], torch.zeros_like(last, dtype=torch.bool)
     for _ in range(max_words):
         log_probabilities, state = next_words(last, state)
-        log_probabilities[:, [begin, *never]] = -torch.inf
+        log_probabilities[:, list(never)] = -torch.inf
         last = log_probabilities.exp().multinomial(1)[:, 0]
         has_ended |= last == end
         drawn.append(last.masked_fill(has_ended, end))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ctsan.config import Settings
 from ctsan.data.batches import encode_captions, references, thin
-from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split
+from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split, are_own
 from ctsan.data.item_building import build_items
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
@@ -189,11 +189,11 @@ def start_from_clips(
     """Let a fresh model begin with what training clips tell before any training.
 
     The channels' means and scales, in which directions clips differ, in how many clips each concept candidate
-    is used, and how often each word is said: it need not learn those by small steps.
+    is used, and how often each word is said: it need not learn those by small steps. Others' clips, which
+    may look otherwise, tell nothing.
     """
     captioned = [clip for clip in clips if clip.id in store and clip.captions]
-    most = max((clip.times for clip in captioned), default=1)
-    clips = [clip for clip in captioned if clip.times == most]  # others' clips may look otherwise
+    clips = [clip for clip, own in zip(captioned, are_own(captioned), strict=True) if own]
     encoder = model.clip_encoder
     means, scales, directions = channel_statistics(clips, store)
     if isinstance(encoder, MeanPooling):
@@ -227,15 +227,13 @@ def start_probes(
     """Let the probes of a model, if it has any, learn all that they ever will, from training clips.
 
     They see clips with the scales that the model has, so these must be there first, taken over or not.
-    Clips that count less often than the most are taken for others': see `ctsan corpus join`.
 
     Args:
         keep: leave a probe of concept words, which is part of how clips are seen, as it was taken over.
         regression: let a joint embedding begin as one.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
-    most = max((clip.times for clip in clips), default=1)
-    is_own = torch.tensor([clip.times == most for clip in clips])
+    is_own = torch.tensor(are_own(clips))
     encoder = model.clip_encoder
     if isinstance(encoder, ClipEncoder) and encoder.probe is not None and not keep:
         said = references(

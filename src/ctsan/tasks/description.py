@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ctsan.config import DecodingSettings
 from ctsan.data.batches import CaptionBatch, encode_captions, pad_words
-from ctsan.data.corpus import Clip
+from ctsan.data.corpus import Clip, are_own
 from ctsan.evaluation.captions import caption_scores, cider_of_each
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
@@ -24,9 +24,12 @@ from ctsan.tasks.reward import CiderReward
 from ctsan.tasks.saying import NEVER_SAID, Speaker, describe
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.tokens import tokenize
-from ctsan.text.vocabulary import BOS, EOS, PAD
+from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD
 
 _CLIPS_AT_ONCE = 32
+# What others say of their clips begins otherwise, and the model learns from it what is to be seen without
+# taking over how they speak. It is what no sentence of a description has in it.
+_OTHERS_BEGIN = BLANK
 _UNLIKELY = -1e4  # a score that no word comes near
 _DRAWN = 5  # sentences for a clip, each weighed against the others
 
@@ -74,6 +77,10 @@ class DescriptionTask:
         self.decoding = decoding
         self._vocabulary = clips.words.vocabulary
         self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
+        self._begins = {
+            clip.id: BOS if own else _OTHERS_BEGIN
+            for clip, own in zip(clips.train, are_own(clips.train), strict=True)
+        }
         self._examples = self._clips_with_captions(captions_per_clip)
         self._reward = CiderReward(
             {clip.id: [tokenize(caption) for caption in clip.captions] for clip in clips.train}
@@ -143,13 +150,15 @@ class DescriptionTask:
         """Make drawn sentences likelier that are worth more than others drawn for the same clip."""
         rows = torch.arange(len(clips), device=encoding.concepts.device).repeat_interleave(_DRAWN)
         shown = encoding.of(rows)  # (B drawn) rows
+        begins = torch.tensor([self._begins[clip] for clip in clips], device=rows.device)[rows]
+        unsaid = (BOS, *NEVER_SAID)
         self.model.decode.eval()  # they are drawn as they will be said, without dropout
         drawn = draw_sentences(
             lambda last, state: self.model.next_words(last, shown.concepts, state),
             shown.state,
-            begin=BOS,
+            begin=begins,
             end=EOS,
-            never=NEVER_SAID,
+            never=unsaid,
             max_words=self.decoding.max_words,
         )
         self.model.decode.train()
@@ -162,10 +171,11 @@ class DescriptionTask:
         ).view(-1, _DRAWN)
         others = (worth.sum(dim=1, keepdim=True) - worth) / (_DRAWN - 1)
         steps = self.decoding.max_words + 1  # a sentence that was cut off had no end drawn
-        sentences = pad_words([(BOS, *words, EOS)[:steps] for words in drawn]).to(rows.device)
+        sentences = pad_words(
+            [(begin, *words, EOS)[:steps] for begin, words in zip(begins.tolist(), drawn, strict=True)]
+        ).to(rows.device)
         scores = self.model(sentences[:, :-1], shown).scores
-        unsaid = torch.tensor([BOS, *NEVER_SAID], device=rows.device)
-        scores = scores.index_fill(2, unsaid, _UNLIKELY)  # as they were drawn
+        scores = scores.index_fill(2, torch.tensor(unsaid, device=rows.device), _UNLIKELY)  # as drawn
         likelihood = F.cross_entropy(
             scores.flatten(0, 1), sentences[:, 1:].flatten(), ignore_index=PAD, reduction="none"
         )
@@ -212,7 +222,12 @@ class DescriptionTask:
         examples: list[tuple[Captioned, ...]] = []
         pictures: list[Captioned] = []
         for clip in self.clips.learnt:
-            encoded = encode_captions(clip.captions, self._vocabulary, max_words=self.decoding.max_words)
+            encoded = [
+                [self._begins[clip.id], *words]
+                for _, *words in encode_captions(
+                    clip.captions, self._vocabulary, max_words=self.decoding.max_words
+                )
+            ]
             parts = [
                 Captioned(clip, encoded[start : start + captions_per_clip])
                 for start in range(0, len(encoded), captions_per_clip)
