@@ -142,7 +142,8 @@ class DecodingSettings:
     length_penalty: Weight = 1.0  # a sentence's score is divided by its length to this power
     suiting: Weight = 0.25  # of a joint embedding that stands beside, in choosing among what a beam found
     expecting: Weight = 1.6  # of the CIDEr that its phrase probe expects, if it has one, in that choice
-    guiding: Weight = 10.0  # of the same in following beginnings of sentences, of which more are looked at
+    hearing: Weight = 0.1  # of the logarithm of the BLEU-4 that it expects, in the same choice
+    guiding: Weight = 10.0  # of the CIDEr in following beginnings of sentences, of which more are looked at
     repeats: Switch = True  # False never says the same two words in a row again
 
 

@@ -1,8 +1,9 @@
-"""What a sentence would be worth: CIDEr with captions that are guessed from features."""
+"""What a sentence would be worth: CIDEr and BLEU with captions that are guessed from features."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -63,6 +64,19 @@ def test_features_tell_which_sentence_is_worth_more() -> None:
     assert ((dog > cat) == (new[:, 0] > 0)).float().mean() > 0.9
 
 
+def test_phrases_are_heard_if_one_of_twenty_captions_should_have_them() -> None:
+    """Half of all clips are of dogs that run, the others of cats that sleep; features tell nothing."""
+    captions = [[[A, DOG, RUNS, THERE]], [[A, CAT, SLEEPS, THERE]]] * 20
+    probe = PhraseProbe(channels=C, num_phrases=50)
+    probe.start_from(torch.zeros(40, C), captions, all_own(captions))
+    said = torch.tensor([[A, DOG, RUNS, THERE], [A, DOG, SLEEPS, THERE], [A, 30, 31, THERE]])
+    found = probe.heard(said[None], probe.weigh(torch.zeros(1, C)))
+    heard, unheard = math.log(1 - math.exp(-20 * 0.5)), math.log(0.01)
+    two_of_three = math.log(2 / 3) + heard  # "a dog" and "sleeps there"
+    wanted = [heard, (heard + two_of_three + 2 * unheard) / 4, (math.log(1 / 2) + 3 * unheard) / 4]
+    torch.testing.assert_close(found, torch.tensor([wanted]), atol=1e-4, rtol=0)
+
+
 def test_others_teach_what_goes_with_what_and_not_how_often_it_is_said() -> None:
     seen = drawn(400, C) * 3
     captions = [[[A, DOG]] if x > 0 else [[A, CAT]] for x in seen[:, 0].tolist()]
@@ -78,17 +92,21 @@ def test_others_teach_what_goes_with_what_and_not_how_often_it_is_said() -> None
 
 
 @pytest.mark.parametrize("num_phrases", [5, 100])
-def test_neither_padding_nor_other_sentences_change_what_one_is_worth(num_phrases: int) -> None:
+@pytest.mark.parametrize("judge", [PhraseProbe.forward, PhraseProbe.heard])
+def test_neither_padding_nor_other_sentences_change_what_one_is_worth(
+    num_phrases: int, judge: Callable[[PhraseProbe, Tensor, Tensor], Tensor]
+) -> None:
     probe, seen = learnt(num_phrases), drawn(3, C, seed=4)
     words = torch.tensor([[A, DOG, RUNS, 0, 0], [CAT, 0, 0, 0, 0], [A, CAT, SLEEPS, THERE, A]])
-    together = probe(words.expand(3, -1, -1), probe.weigh(seen))
+    together = judge(probe, words.expand(3, -1, -1), probe.weigh(seen))
     alone = [
         [
-            float(probe(words[None, row : row + 1, :size], probe.weigh(one)))
+            float(judge(probe, words[None, row : row + 1, :size], probe.weigh(one)))
             for row, size in enumerate((3, 1, 5))
         ]
         for one in seen[:, None]
     ]
+    assert together.isfinite().all()
     torch.testing.assert_close(together, torch.tensor(alone))
 
 

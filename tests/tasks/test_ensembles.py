@@ -236,7 +236,7 @@ def test_a_phrase_probe_has_a_say_in_what_is_said(
     start_from_clips(judge, clips, store, words)
     start_probes(judge, clips, store, words)
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
-    decoding = DecodingSettings(beam=6, max_words=5, suiting=0.0, expecting=0.0, guiding=0.0)
+    decoding = DecodingSettings(beam=6, max_words=5, suiting=0.0, expecting=0.0, hearing=0.0, guiding=0.0)
     likeliest = describe(members, encodings, decoding, n_best=6)
     best = describe(members, encodings, replace(decoding, expecting=0.3), n_best=6)
     assert likeliest != best
@@ -249,6 +249,11 @@ def test_a_phrase_probe_has_a_say_in_what_is_said(
         assert worth == sorted(worth, reverse=True)
         assert max(expected) > 0
     weights = judge.phrases.weigh(encodings[0].state.top)
+    for row, sentences in enumerate(describe(members, encodings, replace(decoding, hearing=99.0), n_best=6)):
+        numbers = [words.vocabulary.encode(sentence.text.split()) for sentence in sentences]
+        heard = [float(judge.phrases.heard(torch.tensor([[own]]), weights[row : row + 1])) for own in numbers]
+        assert heard == pytest.approx(sorted(heard, reverse=True), abs=0.01)
+        assert heard[0] > heard[-1]
 
     def most_expected(*, guiding: float) -> float:
         found = describe(members, encodings, replace(decoding, expecting=99.0, guiding=guiding))

@@ -19,6 +19,9 @@ LONGEST = 4  # words of a phrase
 _RIDGE = 3000.0  # as much as so many clips that tell nothing
 _OTHERS = 0.05  # of a clip's weight has one that others have captioned
 _WORDS = 1 << 15  # four of so many words make one number for certain; with more, few phrases share theirs
+_PEOPLE = 20  # captions of a clip, of which one is enough for a phrase to be heard
+_COMMON = 0.05  # the rarity of what one clip in twenty is without
+_HARDLY = 0.01  # the least share of phrases that are heard
 _MOST_WORDS = 30  # of a caption
 _NO_PHRASE = torch.iinfo(torch.long).max  # after all keys of phrases
 
@@ -118,8 +121,43 @@ class PhraseProbe(nn.Module):
         """
         clips, count, most = words.shape
         places, shares = self._shares(self._keys(words.reshape(-1, most)))
-        said = weights.gather(1, places.clamp(min=0).view(clips, -1)).view_as(shares)
-        return 10 / LONGEST * (shares * said * (places >= 0)).sum(dim=(1, 2)).view(clips, count)
+        alike = (shares * self._weights_at(places, weights)).sum(dim=(1, 2))
+        return 10 / LONGEST * alike.view(clips, count)
+
+    def heard(self, words: Tensor, weights: Tensor) -> Tensor:
+        """How sure it is that people would say the same phrases, (B, M): the logarithm of BLEU-4 without its
+        penalty of short sentences.
+
+        A phrase's weight over its rarity, times the usual size of captions, is the share of captions that
+        hold it. Of `_PEOPLE` captions at least one has to; where hardly a clip is without it, one does.
+
+        Args:
+            words, weights: as of `forward`.
+        """
+        clips, count, most = words.shape
+        keys = self._keys(words.reshape(-1, most))
+        places, _ = self._shares(keys)
+        rarity = self.rarity[places.clamp(min=0)]
+        held = self._weights_at(places, weights).clamp(min=0) / rarity * self._sizes()[:, None]  # (B M, 4, T)
+        by_any = torch.where((rarity < _COMMON) & (places >= 0), 1.0, 1 - (-_PEOPLE * held).exp())
+        shares = by_any.nan_to_num().sum(dim=2) / (keys >= 0).sum(dim=2).clamp(min=1)
+        return shares.clamp(min=_HARDLY).log().mean(dim=1).view(clips, count)
+
+    def _weights_at(self, places: Tensor, weights: Tensor) -> Tensor:
+        """Of phrases at these places (B M, 4, T) the weights in the clips of their rows; 0 at -1."""
+        found = weights.gather(1, places.clamp(min=0).view(len(weights), -1)).view_as(places)
+        return found * (places >= 0)
+
+    def _sizes(self) -> Tensor:
+        """The usual size of a caption's vector of rarities, of phrases of each length, (4,).
+
+        A caption's shares have a size of one, so that its shares times the rarities add up to it.
+        """
+        lengths = torch.bucketize(
+            self.keys, _WORDS ** torch.arange(1, LONGEST, device=self.keys.device), right=True
+        )
+        known = self.often * self.rarity * (self.keys < _NO_PHRASE)
+        return known.new_zeros(LONGEST).index_add(0, lengths, known)
 
     def _keys(self, words: Tensor) -> Tensor:
         """A number for each phrase of sentences (M, T), by length and first word, (M, 4, T); -1 for none.

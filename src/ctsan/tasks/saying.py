@@ -48,13 +48,15 @@ def describe(
     the unknown word, and would never say it. Likely sentences are often those that would do for any clip.
     Members with a joint embedding therefore choose among all that the beam found: what counts is a sentence's
     score and how well it suits its clip. Where one has a phrase probe, the CIDEr that it expects counts too,
-    and the score little; and it leads the search to what is worth saying.
+    as does how surely people would say the same, and the score little; and it leads the search to what is
+    worth saying.
 
     Args:
         encodings: of each member, a row a clip.
         decoding: `suiting` is how much of a score a standard deviation of the joint embedding's cosines is
-            worth, `expecting` how much an expected CIDEr of one is, and `guiding` how much log-probability
-            it is worth in a sentence's beginning.
+            worth, `expecting` how much an expected CIDEr of one is, `hearing` how much an expected BLEU-4 is
+            that is larger by a factor of e, and `guiding` how much log-probability the expected CIDEr is
+            worth in a sentence's beginning.
     """
     telling = [(member, own) for member, own in zip(members, encodings, strict=True) if _describes(member)]
     judging = [(member, own) for member, own in zip(members, encodings, strict=True) if _compares(member)]
@@ -78,8 +80,8 @@ def describe(
     likely = _BESIDE_EXPECTED if expected else 1.0
     worth = (decoding.suiting * _suits(judging, said)).tolist()
     if expected:
-        told = expected.of_all(found)
-        worth = [own + decoding.expecting * each for own, each in zip(worth, told, strict=True)]
+        told = expected.worth_of(found, expecting=decoding.expecting, hearing=decoding.hearing)
+        worth = [own + each for own, each in zip(worth, told, strict=True)]
     chosen, others = [], iter(worth)
     for some in said:
         total = [likely * each.score + next(others) for each in some]
@@ -135,14 +137,20 @@ class _Expected:
         told = [probe(numbers[sentences], weights[list(clips)]) for probe, weights, numbers in self._probes]
         return torch.stack(told).mean(dim=0)
 
-    def of_all(self, found: Sequence[Sequence[Sentence]]) -> list[float]:
-        """Of the sentences of all clips, one after the other."""
+    def worth_of(
+        self, found: Sequence[Sequence[Sentence]], *, expecting: float, hearing: float
+    ) -> list[float]:
+        """Of the sentences of all clips, one after the other, with what else the probes tell of them."""
         counts = [len(own) for own in found]
         read = [torch.tensor(each.words) for own in found for each in own]
         padded = pad_sequence(read, batch_first=True, padding_value=PAD)
         by_clip = pad_sequence(list(torch.split(padded, counts)), batch_first=True, padding_value=PAD)
-        told = self(by_clip.to(self._probes[0][1].device), range(len(found))).tolist()
-        return [each for own, count in zip(told, counts, strict=True) for each in own[:count]]
+        sentences = by_clip.to(self._probes[0][1].device)
+        worth = expecting * self(sentences, range(len(found)))
+        if hearing:
+            heard = [probe.heard(numbers[sentences], weights) for probe, weights, numbers in self._probes]
+            worth += hearing * torch.stack(heard).mean(dim=0)
+        return [each for own, count in zip(worth.tolist(), counts, strict=True) for each in own[:count]]
 
 
 def _listed(said: Sequence[Sequence[Said]]) -> tuple[list[str], Tensor]:
