@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from torch import Tensor
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
 
 from ctsan.atomic import write_json
 from ctsan.config import Settings
@@ -37,6 +39,26 @@ _HELPERS: Mapping[TaskName, tuple[TaskName, ...]] = {
 }
 
 
+class Undrawn(TorchFunctionMode):
+    """Models built here are left without weights: a file's take their place, and to draw takes time."""
+
+    _DRAWING = frozenset(
+        {init.kaiming_uniform_, init.normal_, init.uniform_, Tensor.normal_, Tensor.uniform_}
+    )
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = kwargs or {}
+        if func in self._DRAWING:
+            return args[0] if args else named["tensor"]
+        return func(*args, **named)
+
+
 @dataclass(frozen=True, eq=False)
 class TrainedRun:
     folder: Path
@@ -55,9 +77,10 @@ class TrainedRun:
         file = self.folder / WEIGHTS_FILE
         weights = read_weights(file)
         words = Words.load(words_folder(self.folder), embedding=learnt_vectors(weights))
-        model = build_model(
-            self.task, self.settings, words, grid=self.recipe.grid, channels=self.recipe.channels, seed=0
-        )
+        with Undrawn():
+            model = build_model(
+                self.task, self.settings, words, grid=self.recipe.grid, channels=self.recipe.channels, seed=0
+            )
         fill_with(file, model, weights)
         device = best_device()
         return Member(

@@ -5,6 +5,8 @@ Every command's module is imported only when that command runs, so that `ctsan -
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import io
 import logging
@@ -94,6 +96,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file name of another encoding stops nothing
+    # What is imported stays to the end: to look through it for garbage, again and again, takes half a second.
+    gc.set_threshold(50_000, 20, 50)
+    atexit.register(gc.freeze)
     logging.basicConfig(format="%(message)s")  # on stderr
     logging.getLogger("ctsan").setLevel(logging.INFO)
     try:
