@@ -29,9 +29,12 @@ def test_own_captions_are_half_of_what_is_learnt_and_alone_in_what_is_measured(t
     assert join_corpora(read_corpus(own), [read_corpus(more)], tmp_path / "both") == (5, 5)
     both = read_corpus(tmp_path / "both")
     assert join_corpora(read_corpus(own), [read_corpus(more)], tmp_path / "as told", times=2) == (5, 2)
-    assert [(clip.path.parent.name, clip.path.name, clip.times) for clip in both.split("train")] == [
-        *(("own", "a.mp4", 5), ("own", "b.mp4", 5)),
-        *(("more", f"{n}.png", 1) for n in range(5)),
+    learnt = [
+        (clip.path.parent.name, clip.path.name, clip.times, clip.others) for clip in both.split("train")
+    ]
+    assert learnt == [
+        *(("own", "a.mp4", 5, False), ("own", "b.mp4", 5, False)),
+        *(("more", f"{n}.png", 1, True) for n in range(5)),
     ]
     for split in ("val", "test"):
         assert [clip.path.parent.name for clip in both.split(split)] == ["own"]
@@ -48,6 +51,40 @@ def test_nothing_to_learn_and_a_corpus_that_is_there_are_refused(tmp_path: Path)
         join_corpora(silent, [own], tmp_path / "both")
     with pytest.raises(UsageError, match="own: there is a corpus already"):
         join_corpora(own, [own], tmp_path / "own")
+
+
+def test_others_stay_others_where_all_count_once_and_where_more_are_joined(tmp_path: Path) -> None:
+    own, more, most = (
+        read_corpus(make(tmp_path / name, {f"{name}.mp4": "train", f"{name}-2.mp4": "val"}))
+        for name in ("own", "more", "most")
+    )
+    join_corpora(own, [more], tmp_path / "both", times=1)
+    join_corpora(read_corpus(tmp_path / "both"), [most], tmp_path / "all", times=1)
+    found = {clip.path.name: clip.others for clip in read_corpus(tmp_path / "all").split("train")}
+    assert found == {"own.mp4": False, "more.mp4": True, "most.mp4": True}
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [(True, True), (False, False), ("true", True), ("False", False), ("", False)]
+)
+def test_whether_others_captioned_a_clip_is_true_or_false(
+    tmp_path: Path, written: object, read: bool
+) -> None:
+    row = {"clip": "a.mp4", "captions": ["a dog runs"], "split": "train", "others": written}
+    (tmp_path / "a.mp4").touch()
+    (tmp_path / "clips.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    [clip] = read_corpus(tmp_path)
+    assert clip.others is read
+
+
+@pytest.mark.parametrize("others", ["some", 2, None])
+def test_others_that_are_neither_are_a_problem(tmp_path: Path, others: object) -> None:
+    row = {"clip": "a.mp4", "captions": ["a dog runs"], "others": others}
+    (tmp_path / "clips.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    _, problems = inspect_corpus(tmp_path)
+    assert [problem.line for problem in problems if '"others" is neither true nor false' in problem.what] == [
+        1
+    ]
 
 
 @pytest.mark.parametrize("times", [0, 1001, "often", 1.5, None])

@@ -101,17 +101,21 @@ def test_what_cannot_be_trained_or_asked_says_so(shapes: Path, run: Path, tmp_pa
     assert "Unknown setting 'num_concept' in [detector]. Did you mean 'num_concepts'?" in wrong
     other = ctsan(*options, "--out", run, *SMALL, "--set", "model.hidden_dim=12", exit_code=2).stderr
     assert "hidden_dim" in other
-    (tmp_path / "all.jsonl").write_text(
-        "".join(
-            json.dumps(
-                {"clip": str(shapes / f"corpus/clips/000{n}.mp4"), "captions": ["a b"], "split": "train"}
-            )
-            + "\n"
+
+    def corpus(**more: object) -> Path:
+        rows = [
+            {"clip": str(shapes / f"corpus/clips/000{n}.mp4"), "captions": ["a b"], "split": "train"} | more
             for n in range(3)
-        )
-    )
-    options = ("train", "describe", "--corpus", tmp_path / "all.jsonl", "--out", tmp_path / "r")
-    assert "no clip of the split 'val' has captions" in ctsan(*options, exit_code=2).stderr
+        ]
+        rows[2] |= {"split": "val"} if more else {}
+        file = tmp_path / "all.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return file
+
+    options = ("train", "describe", "--out", tmp_path / "r", "--corpus")
+    assert "no clip of the split 'val' has captions" in ctsan(*options, corpus(), exit_code=2).stderr
+    strangers = ctsan(*options, corpus(others=True), exit_code=2).stderr
+    assert "marked as captioned by others" in strangers
     none = ctsan("describe", shapes / "corpus/clips/0000.mp4", "--model", tmp_path, exit_code=2).stderr
     assert "no run is there" in none
 

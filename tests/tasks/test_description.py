@@ -64,7 +64,7 @@ def test_others_teach_what_is_seen_and_not_how_to_speak(
 
     def of_others(clip: Clip) -> Clip:
         animal, deed = clip.id.split()
-        return replace(clip, captions=(f"{deed} {animal}",) * 2)
+        return replace(clip, captions=(f"{deed} {animal}",) * 2, others=True)
 
     joined = [of_others(clip) if "horse" in clip.id else replace(clip, times=2) for clip in clips]
     task = make_task(words, joined, store, "loss.reward_weight=0")

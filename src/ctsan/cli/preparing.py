@@ -110,6 +110,11 @@ def check_splits(order: Order, clips: Corpus) -> None:
                 f"{purpose}. 'ctsan corpus check' shows the splits; without any, three sources or more are "
                 "split for you."
             )
+    if all(clip.others for clip in clips.split("train") if clip.captions):
+        raise UsageError(
+            f"{order.corpus}: every captioned clip of the split 'train' is marked as captioned by others, so "
+            'there is nobody to learn to speak from. Take out "others" where the captions are yours.'
+        )
     if sum(bool(clip.captions) for clip in clips.split("val")) == 1:
         raise UsageError(
             f"{order.corpus}: one clip only of the split 'val' has captions, and "

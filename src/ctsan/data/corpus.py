@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -27,14 +27,9 @@ class Clip:
     split: Split | None = None  # None only in a corpus without captions
     source: str = ""  # clips cut from one video share it, and never stand on two sides of a split
     times: int = 1  # how often it is learnt from where others are once: see `join_corpora`
+    others: bool = False  # somebody else captioned it, who may use other words for the same
     extra: Mapping[str, object] = field(default_factory=dict)  # further keys of our own format, as given
     origin: tuple[Path, int] | None = None  # file and line that declared it, for messages
-
-
-def are_own(clips: Sequence[Clip]) -> list[bool]:
-    """Which clips are one's own, and not of others, which count less often: see `join_corpora`."""
-    most = max((clip.times for clip in clips), default=1)
-    return [clip.times == most for clip in clips]
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,12 +53,18 @@ def join_corpora(
 
 def _lines(own: Iterable[Clip], more: Iterable[Clip], times: int) -> Iterable[str]:
     for clip in own:
-        yield _line(clip, split=clip.split, times=times if clip.split == "train" else 1)
+        yield _line(clip, split=clip.split, times=times if clip.split == "train" else 1, others=clip.others)
     for clip in more:
-        yield _line(clip, split="train", times=1)
+        yield _line(clip, split="train", times=1, others=True)
 
 
-def _line(clip: Clip, *, split: str | None, times: int) -> str:
-    path = str(clip.path.resolve())
-    row = {"clip": path, "captions": clip.captions, "split": split, "source": clip.source, "times": times}
+def _line(clip: Clip, *, split: str | None, times: int, others: bool) -> str:
+    row = {
+        "clip": str(clip.path.resolve()),
+        "captions": clip.captions,
+        "split": split,
+        "source": clip.source,
+        "times": times,
+        "others": others,
+    }
     return json.dumps(row, ensure_ascii=False) + "\n"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ctsan.config import Settings
 from ctsan.data.batches import encode_captions, references, thin
-from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split, are_own
+from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split
 from ctsan.data.item_building import build_items
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
@@ -192,8 +192,7 @@ def start_from_clips(
     is used, and how often each word is said: it need not learn those by small steps. Others' clips, which
     may look otherwise, tell nothing.
     """
-    captioned = [clip for clip in clips if clip.id in store and clip.captions]
-    clips = [clip for clip, own in zip(captioned, are_own(captioned), strict=True) if own]
+    clips = [clip for clip in clips if clip.id in store and clip.captions and not clip.others]
     encoder = model.clip_encoder
     means, scales, directions = channel_statistics(clips, store)
     if isinstance(encoder, MeanPooling):
@@ -233,7 +232,7 @@ def start_probes(
         regression: let a joint embedding begin as one.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
-    is_own = torch.tensor(are_own(clips))
+    is_own = torch.tensor([not clip.others for clip in clips])
     encoder = model.clip_encoder
     if isinstance(encoder, ClipEncoder) and encoder.probe is not None and not keep:
         said = references(

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ctsan.config import DecodingSettings
 from ctsan.data.batches import CaptionBatch, encode_captions, pad_words
-from ctsan.data.corpus import Clip, are_own
+from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores, cider_of_each
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
@@ -77,10 +77,7 @@ class DescriptionTask:
         self.decoding = decoding
         self._vocabulary = clips.words.vocabulary
         self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
-        self._begins = {
-            clip.id: BOS if own else _OTHERS_BEGIN
-            for clip, own in zip(clips.train, are_own(clips.train), strict=True)
-        }
+        self._begins = {clip.id: _OTHERS_BEGIN if clip.others else BOS for clip in clips.train}
         self._examples = self._clips_with_captions(captions_per_clip)
         self._reward = CiderReward(
             {clip.id: [tokenize(caption) for caption in clip.captions] for clip in clips.train}

@@ -14,8 +14,9 @@ from ctsan.errors import Problem
 from ctsan.text.tokens import tokenize
 
 CAPTION_FILES = ("clips.jsonl", "clips.csv")
-_KNOWN_KEYS = frozenset({"clip", "captions", "caption", "split", "source", "times"})
+_KNOWN_KEYS = frozenset({"clip", "captions", "caption", "split", "source", "times", "others"})
 _MOST_TIMES = 1000
+_TRUTHS = {"true": True, "false": False, "": False}
 _EXAMPLE = '{"clip": "a.mp4", "captions": ["a man drives a car"], "split": "train"}'
 
 
@@ -147,6 +148,10 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
         )
         times = 1
 
+    others = _TRUTHS.get(str(row.get("others", False)).lower())  # clips.csv has words
+    if others is None:
+        problem(f'"others" is neither true nor false ({row["others"]!r})', "Leave it out, or mend it.")
+
     if not usable or not isinstance(name, str):
         return None
     return Clip(
@@ -156,6 +161,7 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
         split=split,
         source=source or name,
         times=times,
+        others=bool(others),
         extra={key: value for key, value in row.items() if key not in _KNOWN_KEYS},
         origin=(file, line),
     )
