@@ -97,7 +97,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file name of another encoding stops nothing
     # What is imported stays to the end: to look through it for garbage, again and again, takes half a second.
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     logging.basicConfig(format="%(message)s")  # on stderr
     logging.getLogger("ctsan").setLevel(logging.INFO)

@@ -125,8 +125,7 @@ class PhraseProbe(nn.Module):
         return 10 / LONGEST * alike.view(clips, count)
 
     def heard(self, words: Tensor, weights: Tensor) -> Tensor:
-        """How sure it is that people would say the same phrases, (B, M): the logarithm of BLEU-4 without its
-        penalty of short sentences.
+        """The logarithm of the BLEU-4 that sentences should have, but for its penalty of short ones, (B, M).
 
         A phrase's weight over its rarity, times the usual size of captions, is the share of captions that
         hold it. Of `_PEOPLE` captions at least one has to; where hardly a clip is without it, one does.
