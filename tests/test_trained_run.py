@@ -33,7 +33,10 @@ def test_nothing_is_drawn_for_a_model_whose_weights_come_from_a_file(module: nn.
 def test_every_number_of_the_packed_models_is_from_their_files() -> None:
     for run in load_runs([Path(DEFAULT)]):
         stored = read_weights(run.folder / WEIGHTS_FILE)
-        read = run.member.model.state_dict()
-        assert read.keys() == stored.keys()
+        model = run.member.model
+        held = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+        assert {name for name, _ in held} == stored.keys()  # nothing is left as it was undrawn
+        assert not [part for part in model.modules() if any(map(torch.is_tensor, vars(part).values()))]
+        read = model.state_dict()
         for name, tensor in read.items():
             assert torch.equal(tensor, stored[name]), f"{run.folder.name}: {name}"

@@ -62,6 +62,19 @@ def test_others_stay_others_where_all_count_once_and_where_more_are_joined(tmp_p
     join_corpora(read_corpus(tmp_path / "both"), [most], tmp_path / "all", times=1)
     found = {clip.path.name: clip.others for clip in read_corpus(tmp_path / "all").split("train")}
     assert found == {"own.mp4": False, "more.mp4": True, "most.mp4": True}
+    assert join_corpora(read_corpus(tmp_path / "both"), [most], tmp_path / "half") == (1, 2)
+    counts = {clip.path.name: clip.times for clip in read_corpus(tmp_path / "half").split("train")}
+    assert counts == {"own.mp4": 2, "more.mp4": 1, "most.mp4": 1}  # half of all captions are one's own
+
+
+def test_tables_say_in_any_case_that_others_captioned_a_clip(tmp_path: Path) -> None:
+    for name in ("a.mp4", "b.mp4"):
+        (tmp_path / name).touch()
+    rows = ["clip,caption,split,others", "a.mp4,a dog runs,train,TRUE", "a.mp4,a dog,train,true"]
+    (tmp_path / "clips.csv").write_text("\n".join([*rows, "b.mp4,a cat,train,"]), encoding="utf-8")
+    corpus, problems = inspect_corpus(tmp_path)
+    assert not problems
+    assert [clip.others for clip in corpus] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -102,11 +102,12 @@ def test_what_cannot_be_trained_or_asked_says_so(shapes: Path, run: Path, tmp_pa
     other = ctsan(*options, "--out", run, *SMALL, "--set", "model.hidden_dim=12", exit_code=2).stderr
     assert "hidden_dim" in other
 
-    def corpus(**more: object) -> Path:
+    def corpus(first: dict[str, object] | None = None, **more: object) -> Path:
         rows = [
             {"clip": str(shapes / f"corpus/clips/000{n}.mp4"), "captions": ["a b"], "split": "train"} | more
             for n in range(3)
         ]
+        rows[0] |= first or {}
         rows[2] |= {"split": "val"} if more else {}
         file = tmp_path / "all.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -116,6 +117,8 @@ def test_what_cannot_be_trained_or_asked_says_so(shapes: Path, run: Path, tmp_pa
     assert "no clip of the split 'val' has captions" in ctsan(*options, corpus(), exit_code=2).stderr
     strangers = ctsan(*options, corpus(others=True), exit_code=2).stderr
     assert "marked as captioned by others" in strangers
+    joined_before = ctsan(*options, corpus({"times": 4}, times=1), exit_code=2).stderr
+    assert "none is marked as captioned by others. If an older ctsan joined it" in joined_before
     none = ctsan("describe", shapes / "corpus/clips/0000.mp4", "--model", tmp_path, exit_code=2).stderr
     assert "no run is there" in none
 

@@ -64,17 +64,24 @@ def test_features_tell_which_sentence_is_worth_more() -> None:
     assert ((dog > cat) == (new[:, 0] > 0)).float().mean() > 0.9
 
 
-def test_phrases_are_heard_if_one_of_twenty_captions_should_have_them() -> None:
-    """Half of all clips are of dogs that run, the others of cats that sleep; features tell nothing."""
-    captions = [[[A, DOG, RUNS, THERE]], [[A, CAT, SLEEPS, THERE]]] * 20
-    probe = PhraseProbe(channels=C, num_phrases=50)
+@pytest.mark.parametrize("num_phrases", [400, 202])  # all, and those of one and two words
+def test_phrases_are_heard_if_one_of_twenty_captions_should_have_them(num_phrases: int) -> None:
+    """Each of forty clips has two words of its own, and features do not tell which."""
+    captions = [[[A, 20 + 2 * clip, 21 + 2 * clip, THERE]] for clip in range(40)]
+    probe = PhraseProbe(channels=C, num_phrases=num_phrases)
     probe.start_from(torch.zeros(40, C), captions, all_own(captions))
-    said = torch.tensor([[A, DOG, RUNS, THERE], [A, DOG, SLEEPS, THERE], [A, 30, 31, THERE]])
+    torch.testing.assert_close(probe._sizes(), torch.tensor([2.0, 3, 2, 1]).sqrt() * math.log(40))
+    said = torch.tensor([*captions[3], [A, 20, 500, THERE], [A, THERE, 0, 0]])
     found = probe.heard(said[None], probe.weigh(torch.zeros(1, C)))
-    heard, unheard = math.log(1 - math.exp(-20 * 0.5)), math.log(0.01)
-    two_of_three = math.log(2 / 3) + heard  # "a dog" and "sleeps there"
-    wanted = [heard, (heard + two_of_three + 2 * unheard) / 4, (math.log(1 / 2) + 3 * unheard) / 4]
-    torch.testing.assert_close(found, torch.tensor([wanted]), atol=1e-4, rtol=0)
+    own = 1 - math.exp(-20 / 40)  # one caption in forty holds it
+    longer = own if num_phrases == 400 else 0.01
+    shares = [
+        ((2 + 2 * own) / 4, own, longer, longer),
+        ((2 + own) / 4, own / 3, 0.01, 0.01),
+        (1.0, 0.01, 0.01, 0.01),
+    ]
+    wanted = [sum(map(math.log, own)) / 4 for own in shares]
+    torch.testing.assert_close(found, torch.tensor([wanted]))
 
 
 def test_others_teach_what_goes_with_what_and_not_how_often_it_is_said() -> None:

@@ -96,7 +96,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file name of another encoding stops nothing
-    # What is imported stays to the end: to look through it for garbage, again and again, takes half a second.
+    # What is imported stays to the end. To look through it for garbage, again and again and once more when
+    # all is done, takes half a second.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     logging.basicConfig(format="%(message)s")  # on stderr

@@ -115,6 +115,11 @@ def check_splits(order: Order, clips: Corpus) -> None:
             f"{order.corpus}: every captioned clip of the split 'train' is marked as captioned by others, so "
             'there is nobody to learn to speak from. Take out "others" where the captions are yours.'
         )
+    if len({clip.times for clip in clips.split("train")}) > 1 and not any(clip.others for clip in clips):
+        warn(
+            f"{order.corpus}: some clips count more often than others, and none is marked as captioned by "
+            "others. If an older ctsan joined it, run 'ctsan corpus join' again."
+        )
     if sum(bool(clip.captions) for clip in clips.split("val")) == 1:
         raise UsageError(
             f"{order.corpus}: one clip only of the split 'val' has captions, and "
@@ -226,12 +231,13 @@ def check_features(
     """
     for split in splits:
         needed = 1 if split == "train" else 2
-        captioned = [clip for clip in clips.split(split) if clip.captions]
+        captioned = [clip for clip in clips.split(split) if clip.captions and not clip.others]
         usable = sum(clip.id in features for clip in captioned)
         if usable < needed:
             raise UsageError(
-                f"{features.folder}: holds features of {count(usable, 'captioned clip')} of the split "
-                f"'{split}', and {needed} are needed. Make them: ctsan features {order.corpus} --out FOLDER"
+                f"{features.folder}: holds features of {count(usable, 'captioned clip')} of yours in the "
+                f"split '{split}', and {needed} are needed. Make them: ctsan features {order.corpus} --out "
+                "FOLDER"
             )
         if split == "val" and usable < _FEW_CLIPS:
             warn(

@@ -32,7 +32,7 @@ def join_corpora(
         UsageError: the main corpus has no training clips, or nothing comes to them, or a corpus is there.
     """
     more = [clip for corpus in others for clip in corpus if clip.captions and clip.split in (None, "train")]
-    own = sum(len(clip.captions) for clip in main.split("train"))
+    own = sum(len(clip.captions) for clip in main.split("train") if not clip.others)
     if not own:
         raise UsageError(
             f"{main.root}: no captioned clip of the split 'train', so there is nothing to add to."
@@ -44,7 +44,8 @@ def join_corpora(
     file = out / CAPTION_FILES[0]
     if any((out / name).exists() for name in CAPTION_FILES):
         raise UsageError(f"{out}: there is a corpus already. Name another folder.")
-    times = times or math.ceil(sum(len(clip.captions) for clip in more) / own)
+    strange = [*more, *(clip for clip in main.split("train") if clip.others)]
+    times = times or math.ceil(sum(len(clip.captions) for clip in strange) / own)
     out.mkdir(parents=True, exist_ok=True)
     with replacing(file) as temporary:
         temporary.write_text("".join(_lines(main.clips, more, times)), encoding="utf-8")
@@ -53,7 +54,8 @@ def join_corpora(
 
 def _lines(own: Iterable[Clip], more: Iterable[Clip], times: int) -> Iterable[str]:
     for clip in own:
-        yield _line(clip, split=clip.split, times=times if clip.split == "train" else 1, others=clip.others)
+        counts = times if clip.split == "train" and not clip.others else 1
+        yield _line(clip, split=clip.split, times=counts, others=clip.others)
     for clip in more:
         yield _line(clip, split="train", times=1, others=True)
 

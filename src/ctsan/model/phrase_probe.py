@@ -128,7 +128,8 @@ class PhraseProbe(nn.Module):
         """The logarithm of the BLEU-4 that sentences should have, but for its penalty of short ones, (B, M).
 
         A phrase's weight over its rarity, times the usual size of captions, is the share of captions that
-        hold it. Of `_PEOPLE` captions at least one has to; where hardly a clip is without it, one does.
+        hold it. Of `_PEOPLE` captions at least one has to; where hardly a clip is without it, one does. What
+        a sentence says twice counts twice.
 
         Args:
             words, weights: as of `forward`.
@@ -150,13 +151,24 @@ class PhraseProbe(nn.Module):
     def _sizes(self) -> Tensor:
         """The usual size of a caption's vector of rarities, of phrases of each length, (4,).
 
-        A caption's shares have a size of one, so that its shares times the rarities add up to it.
+        A caption's shares have a size of one, so that its shares times the rarities add up to its size s. Of
+        the n phrases in it those that are known add K, and are C s in number; the others have the rarity U
+        each: s = K + (n - C s) U² / s. All of its words are known.
         """
-        lengths = torch.bucketize(
-            self.keys, _WORDS ** torch.arange(1, LONGEST, device=self.keys.device), right=True
-        )
-        known = self.often * self.rarity * (self.keys < _NO_PHRASE)
-        return known.new_zeros(LONGEST).index_add(0, lengths, known)
+        is_known = self.keys < _NO_PHRASE
+        of_length = _WORDS ** torch.arange(1, LONGEST, device=self.keys.device)
+        lengths = torch.bucketize(self.keys, of_length, right=True)
+        is_common = is_known & (self.rarity < _COMMON)
+        added, counted = (
+            self.often.new_zeros(LONGEST).index_add(0, lengths, torch.where(is_known, part, 0.0))
+            for part in (self.often * self.rarity, self.often / self.rarity.clamp(min=_COMMON))
+        )  # K and C
+        words = added[0] * counted[0]
+        number = words + (is_common & (lengths == 0)).sum() - torch.arange(LONGEST, device=words.device)
+        number[0] = words  # common ones are not in the sums
+        by_known = added - counted * self.unheard**2
+        root = by_known**2 + 4 * number.clamp(min=0) * self.unheard**2
+        return (by_known + root.sqrt()) / 2
 
     def _keys(self, words: Tensor) -> Tensor:
         """A number for each phrase of sentences (M, T), by length and first word, (M, 4, T); -1 for none.

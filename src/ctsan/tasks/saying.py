@@ -114,7 +114,7 @@ def _suits(judges: Judges, said: Sequence[Sequence[Said]]) -> Tensor:
 
 
 class _Expected:
-    """The CIDEr that sentences of clips should have, by all judges that can tell: the mean of theirs."""
+    """The CIDEr, and more, that sentences of clips should have, by the mean of all judges that can tell."""
 
     def __init__(self, probes: Sequence[tuple[PhraseProbe, Tensor, Tensor]]) -> None:
         self._probes = probes  # each with the weights of phrases in the clips, and its numbers of all words
@@ -140,7 +140,9 @@ class _Expected:
     def worth_of(
         self, found: Sequence[Sequence[Sentence]], *, expecting: float, hearing: float
     ) -> list[float]:
-        """Of the sentences of all clips, one after the other, with what else the probes tell of them."""
+        """`expecting` times the CIDEr and `hearing` times the logarithm of the BLEU-4 that sentences should
+        have, of all clips one after the other.
+        """
         counts = [len(own) for own in found]
         read = [torch.tensor(each.words) for own in found for each in own]
         padded = pad_sequence(read, batch_first=True, padding_value=PAD)

@@ -14,7 +14,7 @@ _CAPTION_COLUMNS = ("caption", "captions")
 def csv_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, object]]]:
     """One row for each clip, as `clips.jsonl` would hold it, with the first line that names the clip.
 
-    The header names the columns: `clip`, and optionally `caption`, `split`, `source` and any others. An
+    The header names the columns: `clip`, and optionally `caption`, `split`, `source` and any other column. An
     empty cell says nothing.
     """
     rows = table_rows(file, problems, strict=True)
@@ -26,6 +26,8 @@ def csv_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[st
     others: dict[str, dict[str, str]] = {}
     for line, row in rows:
         cells = dict(zip(columns, (cell.strip() for cell in row), strict=True))
+        if "others" in cells:
+            cells["others"] = cells["others"].lower()  # a table's program may write TRUE
         clip = cells.pop("clip")
         first_line = first_lines.setdefault(clip, line)
         caption = next((cells.pop(column) for column in _CAPTION_COLUMNS if column in cells), "")
