@@ -114,3 +114,6 @@ def test_the_command_says_what_came_of_it(tmp_path: Path) -> None:
     said = ctsan("corpus", "join", tmp_path / "both", own, more).stdout
     assert "2 clips come to those of" in said
     assert "count 2-fold" in said
+    table = ctsan("corpus", "check", tmp_path / "both", "--no-video").stdout
+    assert ["captioned", "by", "others", "2"] in [line.split() for line in table.splitlines()]
+    assert "others" not in ctsan("corpus", "check", own, "--no-video").stdout

@@ -79,6 +79,8 @@ def _print_summary(corpus: Corpus, hours: float | None, summary: dict[str, objec
         if clips := corpus.split(split):
             captions = sum(len(clip.captions) for clip in clips)
             rows.append((split, f"{count(len(clips), 'clip')}, {count(captions, 'caption')}"))
+    if summary["others"]:
+        rows.append(("captioned by others", summary["others"]))
     rows += [(f"items: {task} {split}", len(items)) for (task, split), items in corpus.items.items()]
     rows += [(key, summary[key]) for key in ("missing", "unreadable")]
     print_table(rows)

@@ -67,6 +67,7 @@ def summarise(
             for split in SPLITS
             if (clips := corpus.split(split))
         },
+        "others": sum(clip.others for clip in corpus),
         "items": {f"{task} {split}": len(items) for (task, split), items in corpus.items.items()},
         "missing": len(missing),
         "unreadable": len(unreadable),
