@@ -42,10 +42,28 @@ def test_own_captions_are_half_of_what_is_learnt_and_alone_in_what_is_measured(t
     assert {clip.captions for clip in both} == {("a dog runs",), ("a", "cat")}
 
 
+def test_what_is_held_already_is_left_out_and_what_was_written_is_kept(tmp_path: Path) -> None:
+    own = make(tmp_path / "own", {"a.mp4": "train", "b.mp4": "val", "c.mp4": "test"})
+    rows = [json.loads(line) for line in (own / "clips.jsonl").read_text().splitlines()]
+    rows[0] |= {"times": 3, "note": "holiday"}
+    (own / "clips.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    more = make(tmp_path / "more", {"b.mp4": "train", "d.mp4": "train"})  # another b than ours
+    same = [read_corpus(more), read_corpus(more), read_corpus(own)]
+    assert join_corpora(read_corpus(own), same, tmp_path / "both", times=2) == (2, 2)
+    both = read_corpus(tmp_path / "both")  # no clip is declared twice, and no source on two sides
+    found = {f"{clip.path.parent.name}/{clip.path.name}": clip.times for clip in both.split("train")}
+    assert found == {"own/a.mp4": 6, "more/b.mp4": 1, "more/d.mp4": 1}
+    assert [clip.extra for clip in both.split("train")] == [{"note": "holiday"}, {}, {}]
+    with pytest.raises(
+        UsageError, match=r"more: no captioned clip .* does not hold, so nothing would be added"
+    ):
+        join_corpora(both, [read_corpus(more)], tmp_path / "again")
+
+
 def test_nothing_to_learn_and_a_corpus_that_is_there_are_refused(tmp_path: Path) -> None:
     own = read_corpus(make(tmp_path / "own", {"a.mp4": "train", "b.mp4": "val", "c.mp4": "test"}))
     silent = read_corpus(make(tmp_path / "silent", {"a.mp4": None}, captions=()))
-    with pytest.raises(UsageError, match="silent: no captioned clip of the split 'train', so nothing would"):
+    with pytest.raises(UsageError, match="silent: no captioned clip of the split 'train'.* so nothing would"):
         join_corpora(own, [silent], tmp_path / "both")
     with pytest.raises(UsageError, match="silent: .*nothing to add to"):
         join_corpora(silent, [own], tmp_path / "both")
@@ -112,8 +130,8 @@ def test_the_command_says_what_came_of_it(tmp_path: Path) -> None:
     own = make(tmp_path / "own", {"a.mp4": "train", "b.mp4": "val", "c.mp4": "test"})
     more = make(tmp_path / "more", {"1.png": "train", "2.png": "train"})
     said = ctsan("corpus", "join", tmp_path / "both", own, more).stdout
-    assert "2 clips come to those of" in said
+    assert "2 clips of others beside those of" in said
     assert "count 2-fold" in said
     table = ctsan("corpus", "check", tmp_path / "both", "--no-video").stdout
-    assert ["captioned", "by", "others", "2"] in [line.split() for line in table.splitlines()]
+    assert ["captioned", "by", "others", "2", "clips"] in [line.split() for line in table.splitlines()]
     assert "others" not in ctsan("corpus", "check", own, "--no-video").stdout

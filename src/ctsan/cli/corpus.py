@@ -79,8 +79,8 @@ def _print_summary(corpus: Corpus, hours: float | None, summary: dict[str, objec
         if clips := corpus.split(split):
             captions = sum(len(clip.captions) for clip in clips)
             rows.append((split, f"{count(len(clips), 'clip')}, {count(captions, 'caption')}"))
-    if summary["others"]:
-        rows.append(("captioned by others", summary["others"]))
+    if clips_of_others := sum(clip.others for clip in corpus):
+        rows.append(("captioned by others", count(clips_of_others, "clip")))
     rows += [(f"items: {task} {split}", len(items)) for (task, split), items in corpus.items.items()]
     rows += [(key, summary[key]) for key in ("missing", "unreadable")]
     print_table(rows)
@@ -120,7 +120,9 @@ def make(out: Path, clips: int, seed: int, simple: bool) -> None:
 def join(out: Path, main: Path, others: tuple[Path, ...], times: int | None) -> None:
     """Make a corpus in the folder OUT of the corpus MAIN and the training clips of OTHERS.
 
-    Validation and test stay those of MAIN. Clips are not copied.
+    Validation and test stay those of MAIN. Clips are not copied; those that MAIN holds already are left out.
+    Those of OTHERS are marked with "others": true, so that a model learns from them what is to be seen, and
+    from MAIN how to speak.
 
     \b
     Example:
@@ -134,7 +136,8 @@ def join(out: Path, main: Path, others: tuple[Path, ...], times: int | None) -> 
         read_corpus(main), [read_corpus(other) for other in others], out, times=times
     )
     click.echo(
-        f"{out}: {count(number, 'clip')} come to those of {main}, whose training clips count {counted}-fold. "
+        f"{out}: {count(number, 'clip')} of others beside those of {main}, whose training clips count "
+        f"{counted}-fold. "
         f"Train on it: ctsan train describe --corpus {out} --out RUN"
     )
 

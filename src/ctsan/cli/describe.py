@@ -35,7 +35,13 @@ _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
 @MODELS
 @WEIGHTS
 @click.option("--beam", type=click.IntRange(min=1), help="1 is greedy [default: as the run was set].")
-@click.option("--n-best", type=click.IntRange(min=1), default=1, show_default=True, help="Sentences a clip.")
+@click.option(
+    "--n-best",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Sentences a clip, the best first.",
+)
 @click.option("--scenes", is_flag=True, help="Cut one long video into shots, and describe each.")
 @click.option("-o", "--out", type=PATH, help="With --scenes: .vtt, .srt or .json [default: lines of text].")
 @click.option("--timing", is_flag=True, help="Print on stderr where the time goes.")

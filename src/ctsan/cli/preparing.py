@@ -231,7 +231,9 @@ def check_features(
     """
     for split in splits:
         needed = 1 if split == "train" else 2
-        captioned = [clip for clip in clips.split(split) if clip.captions and not clip.others]
+        captioned = [clip for clip in clips.split(split) if clip.captions]
+        if split == "train":  # others' teach a model that is there to learn from one's own
+            captioned = [clip for clip in captioned if not clip.others]
         usable = sum(clip.id in features for clip in captioned)
         if usable < needed:
             raise UsageError(

@@ -84,7 +84,7 @@ class Library:
             hint = did_you_mean(folder.name, others) or (f"There are {', '.join(others)}. " if others else "")
             raise StoreError(
                 f"{folder}: there is no such library. {hint}Make it: ctsan index FOLDER --library "
-                f"{folder.name}"
+                f"{folder.name} --store {folder.parent}"
             )
         self.folder = folder
         with _explaining(folder):

@@ -15,7 +15,7 @@ from ctsan.text.tokens import tokenize
 
 CAPTION_FILES = ("clips.jsonl", "clips.csv")
 _KNOWN_KEYS = frozenset({"clip", "captions", "caption", "split", "source", "times", "others"})
-_MOST_TIMES = 1000
+MOST_TIMES = 1000
 _TRUTHS = {"true": True, "false": False, "": False}
 _EXAMPLE = '{"clip": "a.mp4", "captions": ["a man drives a car"], "split": "train"}'
 
@@ -142,15 +142,15 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
     times = row.get("times", 1)
     if isinstance(times, str) and times.isdecimal():  # from clips.csv
         times = int(times)
-    if not isinstance(times, int) or not 1 <= times <= _MOST_TIMES:
+    if not isinstance(times, int) or not 1 <= times <= MOST_TIMES:
         problem(
-            f'"times" is not a whole number from 1 to {_MOST_TIMES} ({times!r})', "Leave it out, or mend it."
+            f'"times" is not a whole number from 1 to {MOST_TIMES} ({times!r})', "Leave it out, or mend it."
         )
         times = 1
 
     others = _TRUTHS.get(str(row.get("others", False)).lower())  # clips.csv has words
     if others is None:
-        problem(f'"others" is neither true nor false ({row["others"]!r})', "Leave it out, or mend it.")
+        problem(f'"others" is neither true nor false ({row["others"]!r})', "Write true or false.")
 
     if not usable or not isinstance(name, str):
         return None
