@@ -68,7 +68,8 @@ def command(
 
     Videos of more than half a minute are cut into shots. Run again, it looks only at what is new or changed,
     follows files that were renamed, and forgets those that are gone. Stopped at any moment, the same command
-    goes on. Files that cannot be read and folders that are not there are listed, and the exit code is then 1.
+    goes on. Files that cannot be read and folders that are not there are listed, and the exit code is then 1;
+    it is 2 where none of the folders is there.
 
     \b
     Examples:
