@@ -3,11 +3,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ctsan.config import PROFILES, Settings, check_resumable, load_settings, settings_from_json
+from ctsan.config import (
+    PROFILES,
+    EnsembleSettings,
+    Settings,
+    check_resumable,
+    load_settings,
+    settings_from_json,
+)
 from ctsan.errors import UsageError
 
 
@@ -125,6 +133,17 @@ def test_a_run_that_is_older_than_a_setting_goes_on_with_its_default() -> None:
         check_resumable(
             Path("settings.json"), stored, load_settings("paper", ["training.keep_clips=true"]).to_json()
         )
+
+
+def test_an_older_run_keeps_what_the_code_of_its_time_did() -> None:
+    """Whatever the default of a setting that it does not know, and without one that is gone."""
+    values = PROFILES["paper"].to_json()
+    del values["ensemble"]
+    values["decoding"]["hearing"] = 0.1
+    read = settings_from_json(values)
+    assert read == replace(PROFILES["paper"], ensemble=EnsembleSettings(standardise=True))
+    with pytest.raises(UsageError, match="Unknown setting 'hearing'"):
+        load_settings("paper", ["decoding.hearing=0.1"])
 
 
 def test_settings_need_no_torch() -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from ctsan.config import PROFILES
+from ctsan.errors import UsageError
 from ctsan.pack_folder import DEFAULT
-from ctsan.trained_run import Undrawn, load_runs
+from ctsan.tasks.building import TaskName
+from ctsan.trained_run import TrainedRun, Undrawn, answering, load_runs, naming_concepts
 from ctsan.training.checkpoint import WEIGHTS_FILE, read_weights
+from ctsan.training.run_folder import SETTINGS_FILE
+from ctsan.video.store import Recipe
 
 
 @pytest.mark.parametrize(
@@ -40,3 +47,47 @@ def test_every_number_of_the_packed_models_is_from_their_files() -> None:
         read = model.state_dict()
         for name, tensor in read.items():
             assert torch.equal(tensor, stored[name]), f"{run.folder.name}: {name}"
+
+
+def test_the_carried_model_stores_every_setting() -> None:
+    """So that no default in code decides what it says."""
+    wanted = {section: set(values) for section, values in PROFILES["laptop"].to_json().items()}
+    for run in load_runs([Path(DEFAULT)]):
+        stored = json.loads((run.folder / SETTINGS_FILE).read_text(encoding="utf-8"))["settings"]
+        assert {section: set(values) for section, values in stored.items()} == wanted, run.folder.name
+
+
+def run_of(task: TaskName, *, name: str = "", detects: bool = True) -> TrainedRun:
+    settings = PROFILES["laptop"]
+    settings = replace(settings, detector=replace(settings.detector, enabled=detects))
+    return TrainedRun(Path(name or task), task, settings, Recipe("any", (1, 1), 1, False, {}))
+
+
+@pytest.mark.parametrize(
+    ("there", "task", "asked"),
+    [
+        (("choose", "rank", "embed", "describe"), "rank", ("embed",)),
+        (("choose", "rank", "embed", "describe"), "choose", ("embed",)),
+        (("choose", "rank", "embed", "describe"), "describe", ("embed", "describe")),
+        (("embed",), "choose", ("embed",)),
+        (("choose", "rank"), "rank", ("choose", "rank")),  # as the paper's ensemble
+        (("choose", "rank"), "choose", ("choose",)),
+        (("fill", "embed"), "fill", ("fill",)),
+    ],
+)
+def test_joint_embeddings_alone_say_how_well_sentences_suit_clips(
+    there: tuple[TaskName, ...], task: TaskName, asked: tuple[TaskName, ...]
+) -> None:
+    assert tuple(run.task for run in answering([run_of(own) for own in there], task)) == asked
+
+
+def test_who_cannot_answer_is_named() -> None:
+    with pytest.raises(UsageError, match="A run of 'rank' is needed, and choose is of 'choose'"):
+        answering([run_of("choose")], "rank")
+
+
+def test_concept_words_are_those_of_runs_that_describe_if_any_has_a_detector() -> None:
+    runs = [run_of("embed"), run_of("rank"), run_of("describe", detects=False), run_of("describe", name="x")]
+    assert naming_concepts(runs) == runs[3:]
+    assert naming_concepts(runs[:3]) == runs[1:2]
+    assert naming_concepts(runs[:1]) == []

@@ -19,7 +19,8 @@ class Concept:
 @dataclass(frozen=True, slots=True)
 class Caption:
     text: str
-    score: float  # mean log-probability of a word
+    score: float  # the sentences of a clip were ordered by it
+    log_probability: float  # of a word, in the mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,9 +142,15 @@ class DecodingSettings:
     length_penalty: Weight = 1.0  # a sentence's score is divided by its length to this power
     suiting: Weight = 0.25  # of a joint embedding that stands beside, in choosing among what a beam found
     expecting: Weight = 1.6  # of the CIDEr that its phrase probe expects, if it has one, in that choice
-    hearing: Weight = 0.1  # of the logarithm of the BLEU-4 that it expects, in the same choice
     guiding: Weight = 10.0  # of the CIDEr in following beginnings of sentences, of which more are looked at
     repeats: Switch = True  # False never says the same two words in a row again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsembleSettings:
+    # False averages the scores of several runs as they are, as the paper does. True in any of the runs first
+    # brings each one's scores to mean 0 and standard deviation 1 on its validation clips.
+    standardise: Switch = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +163,7 @@ class Settings:
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     decoding: DecodingSettings = field(default_factory=DecodingSettings)
+    ensemble: EnsembleSettings = field(default_factory=EnsembleSettings)
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         return asdict(self)
@@ -189,8 +196,16 @@ PROFILES: Mapping[str, Settings] = {
             checkpoint_every=100,
         ),
         decoding=DecodingSettings(max_words=20, repeats=False),
+        ensemble=EnsembleSettings(standardise=True),
     ),
 }
+
+# Settings that settings.json of an older run lacks, with the value that the code of that time amounted to: a
+# later default changes no older run.
+_BEFORE: Mapping[str, object] = {
+    "ensemble.standardise": True,
+}
+_REMOVED = frozenset({"decoding.hearing"})  # in settings.json of older runs; it has no effect any more
 
 
 def load_settings(profile: str, overrides: Sequence[str] = ()) -> Settings:
@@ -229,14 +244,17 @@ def overridden(settings: Settings, overrides: Sequence[str]) -> Settings:
 
 
 def settings_from_json(value: object) -> Settings:
-    """What `to_json` gave; a setting that is missing has its default.
+    """What `to_json` gave, be it of an older version, which had other settings.
+
+    A setting that is missing has the value that the code of that time amounted to.
 
     Raises:
         UsageError: names every setting that is unknown or cannot have its value.
     """
     if not isinstance(value, dict) or not all(isinstance(section, dict) for section in value.values()):
         raise UsageError("Settings are an object of sections, each an object of settings.")
-    return _checked(value, [])
+    known = {name: setting for name, setting in _flat(value).items() if name not in _REMOVED}
+    return _checked(_sections({**_BEFORE, **known}), [])
 
 
 def check_resumable(file: Path, stored: Mapping[str, object], given: Mapping[str, object]) -> None:
@@ -315,6 +333,14 @@ def _is_accepted(kind: _Kind, value: object) -> bool:
     if kind.base is float and type(value) in (int, float):
         return math.isfinite(float(value)) and kind.accepts(value)  # type: ignore[arg-type]  # a number, see above
     return type(value) is kind.base and kind.accepts(value)
+
+
+def _sections(flat: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    sections: dict[str, dict[str, object]] = {}
+    for name, value in flat.items():
+        section, _, setting = name.partition(".")
+        sections.setdefault(section, {})[setting] = value
+    return sections
 
 
 def _flat(sections: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def captions_of(
         replace(decoding, beam=max(beam or decoding.beam, n_best)),
         n_best=n_best,
     )
-    return [tuple(Caption(each.text, each.score) for each in best) for best in found]
+    return [tuple(Caption(*each) for each in best) for best in found]
 
 
 def filled_blanks(

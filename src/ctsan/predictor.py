@@ -31,10 +31,10 @@ from ctsan.pack_folder import DEFAULT
 from ctsan.tasks.blank import split_at_blanks
 from ctsan.tasks.building import TaskName
 from ctsan.tasks.member import joined
-from ctsan.tasks.scoring import as_one, score_all
+from ctsan.tasks.scoring import ensemble_scores, score_all
 from ctsan.text.tokens import tokenize
 from ctsan.tracing import check_concept, has_traces, trace_clip
-from ctsan.trained_run import TrainedRun, answering, load_runs
+from ctsan.trained_run import TrainedRun, answering, load_runs, naming_concepts
 from ctsan.watching import Look, Watcher
 
 __all__ = [
@@ -152,8 +152,7 @@ class Predictor:
         Raises:
             UsageError: no run has a detector.
         """
-        describing = [run for run in self.runs if run.task == "describe"]
-        runs = _with_detector(describing) or _with_detector(self.runs)
+        runs = naming_concepts(self.runs)
         if not runs:
             raise UsageError("No run has a concept detector. Name one that has.")
         for look in self._watcher.look_at_all(map(Path, clips), runs):
@@ -296,7 +295,7 @@ class Predictor:
         if seen:
             members = [run.member for run in runs]
             encodings = [joined(own) for own in zip(*parts, strict=True)]
-            scores = as_one(
+            scores = ensemble_scores(
                 members,
                 [score_all(member, [query], own) for member, own in zip(members, encodings, strict=True)],
                 queries=[query],
@@ -333,16 +332,12 @@ class Predictor:
         texts = list(sentences.values())
         encodings = self._watcher.watch(Path(clip), runs).encodings
         members = [run.member for run in runs]
-        scores = as_one(
+        scores = ensemble_scores(
             members, [score_all(member, texts, own) for member, own in zip(members, encodings, strict=True)]
         )[:, 0].tolist()
         weights = reading_attentions(runs, encodings, texts) if attention else [()] * len(texts)
         scored = map(ScoredSentence, texts, scores, weights)
         return tuple(scored), concepts_seen(runs, encodings), unknown
-
-
-def _with_detector(runs: Iterable[TrainedRun]) -> list[TrainedRun]:
-    return [run for run in runs if run.member.model.clip_encoder.detector is not None]
 
 
 def _some_at_once(items: Iterator[T]) -> Iterator[list[T]]:

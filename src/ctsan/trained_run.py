@@ -31,7 +31,8 @@ WORDS_FOLDER = "words"
 FEATURES_FILE = "features.json"
 
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
-# Runs of other tasks that know how well a sentence suits a clip, too.
+_EMBEDDING_DECIDES: tuple[TaskName, ...] = ("choose", "rank")  # alone, where there is a joint embedding
+# Tasks whose runs may stand beside those of another task.
 _HELPERS: Mapping[TaskName, tuple[TaskName, ...]] = {
     "describe": ("embed",),
     "choose": ("embed",),
@@ -89,6 +90,7 @@ class TrainedRun:
             self.settings.model.max_frames,
             self.settings.decoding.max_words,
             eyes=deepcopy(model.clip_encoder).to(device) if device == "cuda" else None,
+            standardise=self.settings.ensemble.standardise,
         )
 
     def load(self) -> None:
@@ -140,22 +142,36 @@ def run_to_start_from(folder: Path, task: TaskName) -> Path:
 
 
 def answering(runs: Sequence[TrainedRun], task: TaskName) -> list[TrainedRun]:
-    """The runs that do a task as one: at least one was trained for it.
+    """The runs that answer questions of a task together.
+
+    How well sentences suit clips, which is what `choose` and `rank` ask, is for joint embeddings alone to say
+    where there are any. Runs of `choose` and `rank` beside them change nothing that can be told from noise,
+    or do harm: bench/ensembles.py measures it.
 
     Raises:
-        UsageError: none was.
+        UsageError: none can.
     """
-    if all(run.task != task for run in runs):
+    embedding = [run for run in runs if run.task == "embed"]
+    if task in _EMBEDDING_DECIDES and embedding:
+        return embedding
+    if not can_answer(runs, task):
         found = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
         raise UsageError(
             f"A run of {task!r} is needed, and {found}. Name one, or train it: "
             f"ctsan train {task} --corpus CORPUS --out RUN"
         )
-    able = [run for run in runs if _is_able(run, task)]
-    if task == "rank" and any(run.task == "embed" for run in able):
-        # What tells sentences of a clip apart need not tell clips apart: beside an embedding it does harm.
-        return [run for run in able if run.task != "choose"]
-    return able
+    return [run for run in runs if _is_able(run, task)]
+
+
+def can_answer(runs: Sequence[TrainedRun], task: TaskName) -> bool:
+    """Whether any of the runs answers questions of a task by itself."""
+    return any(run.task == task or (run.task == "embed" and task in _EMBEDDING_DECIDES) for run in runs)
+
+
+def naming_concepts(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
+    """The runs whose detectors say which concept words a clip shows: those that describe, if any has one."""
+    detecting = [run for run in runs if run.task != "embed" and run.settings.detector.enabled]
+    return [run for run in detecting if run.task == "describe"] or detecting
 
 
 def common_task(runs: Sequence[TrainedRun]) -> TaskName:

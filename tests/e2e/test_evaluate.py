@@ -18,6 +18,7 @@ from ctsan.data.reading import read_corpus
 from ctsan.errors import CtsanError
 from ctsan.evaluation.java import find_java
 from ctsan.predictor import Predictor
+from e2e.small_run import SMALL
 
 Runs = dict[str, Path]
 JAVA = find_java()
@@ -107,6 +108,42 @@ def test_clips_are_ranked_with_choosing_runs_beside(
     assert metrics["median rank"] == np.median(ranks)
     assert metrics["mean rank"] == pytest.approx(ranks.mean())
     assert metrics["MRR"] == pytest.approx((1 / ranks).mean())
+
+
+@pytest.fixture(scope="module")
+def embedding(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("embedding") / "run"
+    quick = ("--set=training.steps=20", "--set=training.batch_size=8", "--set=retrieval.joint_dim=16")
+    learnt = ("--corpus", shapes / "corpus", "--features", shapes / "features", *SMALL, *quick)
+    ctsan_here("train", "embed", *learnt, "--out", folder)
+    return folder
+
+
+def test_joint_embeddings_answer_choices_and_queries(
+    shapes: Path,
+    runs: Runs,
+    items: dict[str, Path],
+    embedding: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By themselves, as the predictor answers; and alone where others stand beside them, which is said."""
+    predictor = Predictor.load(embedding)
+    asked = [json.loads(line) for line in items["choose"].read_text().splitlines()]
+    chosen = [predictor.choose(shapes / "corpus" / item["clip"], item["choices"]).choice for item in asked]
+    right = [choice == item["answer"] for choice, item in zip(chosen, asked, strict=True)]
+    for task in ([], ["--task", "choose"]):
+        found = evaluated(capsys, embedding, *options(shapes), *task, "--items", items["choose"])
+        assert found["task"] == "choose"
+        assert found["metrics"]["accuracy"] == pytest.approx(sum(right) / len(right))
+    alone = evaluated(capsys, embedding, *options(shapes), "--items", items["rank"])
+    assert alone["task"] == "rank"
+    beside = (runs["rank"], runs["choose"], embedding)
+    ctsan_here("evaluate", *beside, *options(shapes), "--items", items["rank"], "--json")
+    out, err = capsys.readouterr()
+    together = json.loads(out)
+    assert together["answers"] == alone["answers"]
+    assert together["runs"] == [str(embedding)]
+    assert f"{runs['rank']}: not asked, for the runs of 'embed' decide alone." in err
 
 
 def test_items_are_built_where_there_are_none(

@@ -18,7 +18,7 @@ from ctsan.tasks.blank import AskedBlank, encode_blanks, fill
 from ctsan.tasks.building import TaskName, build_model, build_task, start_from_clips, start_probes
 from ctsan.tasks.member import Member, joined
 from ctsan.tasks.saying import describe
-from ctsan.tasks.scoring import as_one, score_all, score_each
+from ctsan.tasks.scoring import ensemble_scores, score_all, score_each
 from ctsan.text.vocabulary import BLANK, BOS, EOS, UNK, Vocabulary
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
@@ -122,15 +122,20 @@ def test_scores_are_means_on_one_scale(
     sentences = ["a dog runs", "cat sleeps", "a bird", "bird eats a horse"]
     encodings = [member.encode(maps_of(store, clips)) for member in members]
     own = [score_all(member, sentences, each) for member, each in zip(members, encodings, strict=True)]
-    together = as_one(members, own)
+    together = ensemble_scores(members, own)
     assert together.shape == (4, 12)
     torch.testing.assert_close(together, (own[0] + own[1]) / 2)  # as long as no scale is known
     members[1].model.know_scale(own[1])
     standard = (own[1] - own[1].mean()) / own[1].std(correction=0)
-    torch.testing.assert_close(as_one(members, own), (own[0] + standard) / 2)
+    torch.testing.assert_close(ensemble_scores(members, own), (own[0] + standard) / 2)
+    plain = [replace(member, standardise=False) for member in members]
+    torch.testing.assert_close(ensemble_scores(plain, own), (own[0] + own[1]) / 2)  # as in the paper
+    torch.testing.assert_close(
+        ensemble_scores([plain[0], members[1]], own), ensemble_scores(members, own)
+    )  # one that says so is enough
     # the second does not know "bird": half of a query's words are too few, three of four are enough
-    apart = as_one(members, own, queries=sentences)
-    torch.testing.assert_close(apart[[0, 1, 3]], as_one(members, own)[[0, 1, 3]])
+    apart = ensemble_scores(members, own, queries=sentences)
+    torch.testing.assert_close(apart[[0, 1, 3]], ensemble_scores(members, own)[[0, 1, 3]])
     torch.testing.assert_close(apart[2], own[0][2])
     # pair by pair
     rows = torch.arange(12).repeat(4)
@@ -209,7 +214,7 @@ def test_a_joint_embedding_chooses_among_what_the_beam_found(
     best = describe(members, encodings, decoding, n_best=6)
     assert likeliest != best
     for row, sentences in enumerate(best):
-        assert set(sentences) == set(likeliest[row])  # nothing else is said
+        assert {each.text for each in sentences} == {each.text for each in likeliest[row]}
         assert sorted(likeliest[row], key=lambda sentence: -sentence.score) == likeliest[row]
         worth = []
         for sentence in sentences:
@@ -218,13 +223,15 @@ def test_a_joint_embedding_chooses_among_what_the_beam_found(
                 for judge, place in zip(judges, (0, 2), strict=True)
             ]
             suits = [float(judge.model.standardise(own)) for judge, own in zip(judges, cosines, strict=True)]
-            worth.append(sentence.score + 0.7 * sum(suits) / 2)
+            worth.append(sentence.log_probability + 0.7 * sum(suits) / 2)
+        assert worth == pytest.approx([sentence.score for sentence in sentences], abs=1e-5)
         assert worth == sorted(worth, reverse=True)
     [[first], *_] = describe(members, encodings, decoding)
     assert first == best[0][0]
     [[greedy], *_] = describe(members, encodings, replace(decoding, beam=1))
     [[alone], *_] = describe(members[1:2], encodings[1:2], replace(decoding, beam=1))
-    assert greedy == alone  # there is nothing to choose from
+    assert greedy.text == alone.text  # there is nothing to choose from
+    assert alone.score == alone.log_probability == greedy.log_probability
 
 
 def test_a_phrase_probe_has_a_say_in_what_is_said(
@@ -236,24 +243,23 @@ def test_a_phrase_probe_has_a_say_in_what_is_said(
     start_from_clips(judge, clips, store, words)
     start_probes(judge, clips, store, words)
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
-    decoding = DecodingSettings(beam=6, max_words=5, suiting=0.0, expecting=0.0, hearing=0.0, guiding=0.0)
+    decoding = DecodingSettings(beam=6, max_words=5, suiting=0.0, expecting=0.0, guiding=0.0)
     likeliest = describe(members, encodings, decoding, n_best=6)
     best = describe(members, encodings, replace(decoding, expecting=0.3), n_best=6)
     assert likeliest != best
     for row, sentences in enumerate(best):
-        assert set(sentences) == set(likeliest[row])
+        assert {sentence.text for sentence in sentences} == {sentence.text for sentence in likeliest[row]}
         numbers = [words.vocabulary.encode(sentence.text.split()) for sentence in sentences]
         weights = judge.phrases.weigh(encodings[0].state.top[row : row + 1])
         expected = [float(judge.phrases(torch.tensor([[own]]), weights)) for own in numbers]
-        worth = [0.1 * sentence.score + 0.3 * own for sentence, own in zip(sentences, expected, strict=True)]
+        worth = [
+            0.1 * sentence.log_probability + 0.3 * own
+            for sentence, own in zip(sentences, expected, strict=True)
+        ]
+        assert worth == pytest.approx([sentence.score for sentence in sentences], abs=1e-5)
         assert worth == sorted(worth, reverse=True)
         assert max(expected) > 0
     weights = judge.phrases.weigh(encodings[0].state.top)
-    for row, sentences in enumerate(describe(members, encodings, replace(decoding, hearing=99.0), n_best=6)):
-        numbers = [words.vocabulary.encode(sentence.text.split()) for sentence in sentences]
-        heard = [float(judge.phrases.heard(torch.tensor([[own]]), weights[row : row + 1])) for own in numbers]
-        assert heard == pytest.approx(sorted(heard, reverse=True), abs=0.01)
-        assert heard[0] > heard[-1]
 
     def most_expected(*, guiding: float) -> float:
         found = describe(members, encodings, replace(decoding, expecting=99.0, guiding=guiding))

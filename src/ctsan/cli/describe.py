@@ -102,9 +102,17 @@ def _replies(descriptions: Iterable[Description | VideoError], n_best: int) -> I
             yield found
             continue
         best = found.captions[0]
-        line: dict[str, object] = {"clip": found.clip, "caption": best.text, "score": best.score}
+        line: dict[str, object] = {
+            "clip": found.clip,
+            "caption": best.text,
+            "score": best.score,
+            "log_probability": best.log_probability,
+        }
         if n_best > 1:
-            line["captions"] = [{"caption": each.text, "score": each.score} for each in found.captions]
+            line["captions"] = [
+                {"caption": each.text, "score": each.score, "log_probability": each.log_probability}
+                for each in found.captions
+            ]
         text = [
             f"{found.clip}: {caption.text}" + (f"  ({caption.score:.2f})" if n_best > 1 else "")
             for caption in found.captions

@@ -13,7 +13,7 @@ from ctsan.cli.features import features_of
 from ctsan.cli.output import count, print_json, print_metrics, warn
 
 if TYPE_CHECKING:
-    from ctsan.data.corpus import Corpus, Split
+    from ctsan.data.corpus import Corpus, Item, Split
     from ctsan.tasks.building import TaskName
     from ctsan.trained_run import TrainedRun
     from ctsan.video.store import FeatureStore
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "--task",
     "asked",
     type=click.Choice(["describe", "fill", "choose", "rank"]),
-    help="Of packed runs, measure those that do this [default: what all runs do].",
+    help="What to ask the runs [default: as --items say; else what all runs do].",
 )
 @click.option(
     "--split",
@@ -54,7 +54,8 @@ def command(
     """Measure what RUNS answer, several of one task as one, and their concept words.
 
     Blanks, choices and queries are those of --items or of the corpus, or built from its captions, the same
-    for every run. Runs of 'embed' may stand beside others, and runs of 'choose' beside runs of 'rank'.
+    for every run. Runs of 'embed' answer choices and queries by themselves, rerank the captions of runs of
+    'describe', and decide alone where runs of 'choose' or 'rank' stand beside them.
     Captions are measured as in publications, which needs Java. Intervals say how far the choice of clips may
     have moved a figure.
 
@@ -63,30 +64,38 @@ def command(
       ctsan evaluate runs/mine --corpus my-clips/ --split test
       ctsan evaluate runs/fill1 runs/fill2 runs/fill3 --corpus my-clips/ --json
       ctsan evaluate runs/rank runs/choose --corpus my-clips/ --items queries.jsonl
+      ctsan evaluate runs/embed --corpus my-clips/ --task choose
       ctsan evaluate default --task describe --corpus my-clips/
     """
     from dataclasses import replace
 
+    from ctsan.data.items import read_items, task_of
     from ctsan.data.reading import read_corpus
     from ctsan.errors import UsageError
     from ctsan.evaluation.java import find_java
     from ctsan.evaluation.official import NO_JAVA
     from ctsan.tasks.building import build_task
     from ctsan.tasks.report import report
-    from ctsan.trained_run import answering, common_task, load_runs
+    from ctsan.trained_run import answering, can_answer, common_task, load_runs
 
     opened = load_runs(runs)
-    task_name = asked or common_task(opened)
-    opened = answering(opened, task_name)
+    whole = read_corpus(corpus)
+    questions = read_items(items, corpus=whole) if items is not None else ()
+    of_items = task_of(questions[0]) if questions else None
+    task_name = asked or (of_items if of_items and can_answer(opened, of_items) else common_task(opened))
+    deciding = answering(opened, task_name)
+    for run in opened:
+        if task_name in ("choose", "rank") and run.folder in runs and run not in deciding:
+            warn(f"{run.folder}: not asked, for the runs of 'embed' decide alone.")
+    opened = deciding
     java = find_java() if task_name == "describe" else None
     if task_name == "describe" and java is None:
         warn(NO_JAVA)
-    whole = read_corpus(corpus)
     split = split or ("all" if items is not None or not whole.has_own_splits else "test")
-    clips = _measured_clips(whole, task_name, split, items)
+    clips = _measured_clips(whole, task_name, split, items, questions)
     store = features_of(corpus, whole, features)
     _check_features(opened, store, clips, corpus)
-    first = next(run for run in opened if run.task == task_name)
+    first = next((run for run in opened if run.task == task_name), opened[0])
     decoding = first.settings.decoding
     settings = replace(first.settings, decoding=replace(decoding, beam=beam or decoding.beam))
     member = first.member
@@ -124,17 +133,20 @@ def command(
 
 
 def _measured_clips(
-    whole: Corpus, task: TaskName, split: Split | Literal["all"], file: Path | None
+    whole: Corpus,
+    task: TaskName,
+    split: Split | Literal["all"],
+    file: Path | None,
+    questions: Sequence[Item],
 ) -> Corpus:
     """The clips to measure on, as a test split, with their own items or those of a file.
 
     Raises:
-        CorpusError: lines of the file cannot be used.
         UsageError: its items are of another task, or about clips of another split; or no clip has captions.
     """
     from dataclasses import replace
 
-    from ctsan.data.items import read_items, task_of
+    from ctsan.data.items import task_of
     from ctsan.errors import UsageError
 
     chosen = [clip for clip in whole if split in ("all", clip.split)]
@@ -145,7 +157,7 @@ def _measured_clips(
         for item in some
     ]
     if file is not None:
-        own = list(read_items(file, corpus=whole))
+        own = list(questions)
         item_task = task_of(own[0])
         if item_task != task:
             raise UsageError(

@@ -106,5 +106,6 @@ def _line(scene: Scene) -> dict[str, object]:
         "end": round(scene.end, 3),
         "caption": scene.caption.text,
         "score": scene.caption.score,
+        "log_probability": scene.caption.log_probability,
         "concepts": listed_concepts(scene.concepts),
     }

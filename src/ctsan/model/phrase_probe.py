@@ -19,9 +19,6 @@ LONGEST = 4  # words of a phrase
 _RIDGE = 3000.0  # as much as so many clips that tell nothing
 _OTHERS = 0.05  # of a clip's weight has one that others have captioned
 _WORDS = 1 << 15  # four of so many words make one number for certain; with more, few phrases share theirs
-_PEOPLE = 20  # captions of a clip, of which one is enough for a phrase to be heard
-_COMMON = 0.05  # the rarity of what one clip in twenty is without
-_HARDLY = 0.01  # the least share of phrases that are heard
 _MOST_WORDS = 30  # of a caption
 _NO_PHRASE = torch.iinfo(torch.long).max  # after all keys of phrases
 
@@ -121,54 +118,9 @@ class PhraseProbe(nn.Module):
         """
         clips, count, most = words.shape
         places, shares = self._shares(self._keys(words.reshape(-1, most)))
-        alike = (shares * self._weights_at(places, weights)).sum(dim=(1, 2))
+        known = weights.gather(1, places.clamp(min=0).view(clips, -1)).view_as(places) * (places >= 0)
+        alike = (shares * known).sum(dim=(1, 2))
         return 10 / LONGEST * alike.view(clips, count)
-
-    def heard(self, words: Tensor, weights: Tensor) -> Tensor:
-        """The logarithm of the BLEU-4 that sentences should have, but for its penalty of short ones, (B, M).
-
-        A phrase's weight over its rarity, times the usual size of captions, is the share of captions that
-        hold it. Of `_PEOPLE` captions at least one has to; where hardly a clip is without it, one does. What
-        a sentence says twice counts twice.
-
-        Args:
-            words, weights: as of `forward`.
-        """
-        clips, count, most = words.shape
-        keys = self._keys(words.reshape(-1, most))
-        places, _ = self._shares(keys)
-        rarity = self.rarity[places.clamp(min=0)]
-        held = self._weights_at(places, weights).clamp(min=0) / rarity * self._sizes()[:, None]  # (B M, 4, T)
-        by_any = torch.where((rarity < _COMMON) & (places >= 0), 1.0, 1 - (-_PEOPLE * held).exp())
-        shares = by_any.nan_to_num().sum(dim=2) / (keys >= 0).sum(dim=2).clamp(min=1)
-        return shares.clamp(min=_HARDLY).log().mean(dim=1).view(clips, count)
-
-    def _weights_at(self, places: Tensor, weights: Tensor) -> Tensor:
-        """Of phrases at these places (B M, 4, T) the weights in the clips of their rows; 0 at -1."""
-        found = weights.gather(1, places.clamp(min=0).view(len(weights), -1)).view_as(places)
-        return found * (places >= 0)
-
-    def _sizes(self) -> Tensor:
-        """The usual size of a caption's vector of rarities, of phrases of each length, (4,).
-
-        A caption's shares have a size of one, so that its shares times the rarities add up to its size s. Of
-        the n phrases in it those that are known add K, and are C s in number; the others have the rarity U
-        each: s = K + (n - C s) U² / s. All of its words are known.
-        """
-        is_known = self.keys < _NO_PHRASE
-        of_length = _WORDS ** torch.arange(1, LONGEST, device=self.keys.device)
-        lengths = torch.bucketize(self.keys, of_length, right=True)
-        is_common = is_known & (self.rarity < _COMMON)
-        added, counted = (
-            self.often.new_zeros(LONGEST).index_add(0, lengths, torch.where(is_known, part, 0.0))
-            for part in (self.often * self.rarity, self.often / self.rarity.clamp(min=_COMMON))
-        )  # K and C
-        words = added[0] * counted[0]
-        number = words + (is_common & (lengths == 0)).sum() - torch.arange(LONGEST, device=words.device)
-        number[0] = words  # common ones are not in the sums
-        by_known = added - counted * self.unheard**2
-        root = by_known**2 + 4 * number.clamp(min=0) * self.unheard**2
-        return (by_known + root.sqrt()) / 2
 
     def _keys(self, words: Tensor) -> Tensor:
         """A number for each phrase of sentences (M, T), by length and first word, (M, 4, T); -1 for none.

@@ -1,14 +1,13 @@
-"""What runs make of a shot, as rows of numbers; and back again, as far as answers need it.
+"""What runs make of a shot, as rows of numbers.
 
 vectors                  what the first stage compares: joint embeddings, then a sketch of the concept words
 concepts, confidences    the surest concept words, as the runs with a detector see them together
-N.hidden, N.cell, …      the clip encoding of run N, one that ranks, chooses or describes
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -17,12 +16,13 @@ from numpy.typing import NDArray
 
 from ctsan.ensemble import concepts_seen
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.lstm import State
 from ctsan.tasks.scoring import encode_sentences, have_a_say
 from ctsan.text.tokens import tokenize
 from ctsan.trained_run import TrainedRun
 
 Vector = NDArray[np.float32]
+
+KINDS = ("vectors", "concepts", "confidences")  # of numbers
 
 _SKETCH_DIM = 64
 _SKETCH_WEIGHT = 0.15  # of concept words beside the joint embedding's cosine
@@ -57,50 +57,11 @@ def numbers_of(
         confidences[row, : len(seen)] = [each.confidence for each in seen]
         vectors.append(sketch({each.word: each.confidence for each in seen}))
     joint = embedded_clips(runs, encodings)
-    numbers: dict[str, NDArray[np.generic]] = {
+    return {
         "vectors": np.concatenate([joint, np.stack(vectors)], axis=1).astype(np.float16),
         "concepts": concepts,
         "confidences": confidences,
     }
-    for place, (run, encoding) in enumerate(zip(runs, encodings, strict=True)):
-        if run.task != "embed":
-            state = encoding.state
-            numbers |= {
-                f"{place}.hidden": state.hidden.transpose(0, 1).half().cpu().numpy(),
-                f"{place}.cell": state.cell.transpose(0, 1).half().cpu().numpy(),
-                f"{place}.concepts": encoding.concept_words.int().cpu().numpy(),
-                f"{place}.confidences": encoding.confidences.float().cpu().numpy(),
-            }
-    return numbers
-
-
-def kinds_of_numbers(runs: Sequence[TrainedRun]) -> list[str]:
-    """The names of what a search needs of `numbers_of`."""
-    scoring = [place for place, run in enumerate(runs) if run.task in ("rank", "choose")]
-    parts = ("hidden", "cell", "concepts", "confidences")
-    return ["vectors", "concepts", "confidences", *(f"{place}.{part}" for place in scoring for part in parts)]
-
-
-@torch.inference_mode()
-def stored_encoding(
-    run: TrainedRun, place: int, rows: NDArray[np.int64], numbers: Callable[[str], NDArray[np.generic]]
-) -> ClipEncoding:
-    """What run number `place` made of the shots in some rows."""
-    encoder = run.member.model.clip_encoder
-    device = encoder.candidate_words.device
-
-    def part(kind: str) -> torch.Tensor:
-        return torch.from_numpy(np.asarray(numbers(f"{place}.{kind}")[rows])).to(device)
-
-    words, confidences = part("concepts").long(), part("confidences")
-    concepts = encoder.embedding(encoder.candidate_words[words])
-    return ClipEncoding(
-        state=State(part("hidden").float().transpose(0, 1), part("cell").float().transpose(0, 1)),
-        concepts=concepts * confidences[..., None] if encoder.weighted else concepts,
-        concept_words=words,
-        confidences=confidences,
-        detection=None,
-    )
 
 
 def embedded_clips(runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding]) -> Vector:

@@ -21,7 +21,7 @@ from ctsan.search.encodings import concept_words, numbers_of
 from ctsan.search.library import FileRecord, Library, Numbers, RunMark, changing
 from ctsan.search.looking import LookAt, NewClip, Part, look_at_clips
 from ctsan.search.nearest import build_index
-from ctsan.trained_run import TrainedRun, load_runs
+from ctsan.trained_run import TrainedRun, load_runs, naming_concepts
 from ctsan.training.run_folder import weights_digest
 from ctsan.video.frames import probe
 from ctsan.video.shots import Shot
@@ -32,7 +32,6 @@ T = TypeVar("T")
 _FILES_AT_ONCE = 32  # are hashed before the first of them is decoded
 _FILES_ON_RAY = 1024  # so that all of a cluster has something to do
 _SHOTS_AT_ONCE = 16  # of a long video are encoded together
-_KINDS = ("embed", "rank", "choose", "describe")  # of runs that a search makes use of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ def index_folders(
     Stopped at any moment, the same call goes on from there, and ends with the same store.
 
     Args:
-        models: runs of 'embed', and of 'rank', 'choose' and 'describe' where there are some; those that the
+        models: runs of 'embed', and such as have a concept detector where there are some; those that the
             library was made with if none are given.
         ray: where the Ray cluster is that decodes and makes features; see on_ray.py. None is right here.
         on_start: is told how many files there are.
@@ -208,20 +207,21 @@ class _Looking:
 
 
 def searching_runs(folders: Sequence[Path]) -> list[TrainedRun]:
-    """The runs in some folders that a search makes use of.
+    """The runs in some folders that a search makes use of: joint embeddings, and those that name concepts.
 
     Raises:
         UsageError: none of them embeds.
         RunError: there is no usable run in one of them.
     """
-    runs = [run for run in load_runs(folders) if run.task in _KINDS]
-    if all(run.task != "embed" for run in runs):
+    runs = load_runs(folders)
+    embedding = [run for run in runs if run.task == "embed"]
+    if not embedding:
         named = ", ".join(map(str, folders))
         raise UsageError(
             f"A library needs a run of 'embed', and there is none in {named}. Train one, in half a minute: "
             "ctsan train embed --corpus CORPUS --out RUN, then --model RUN"
         )
-    return runs
+    return [*embedding, *naming_concepts(runs)]
 
 
 def marks_of(runs: Sequence[TrainedRun]) -> list[RunMark]:

@@ -127,6 +127,16 @@ class Library:
     def runs(self) -> list[RunMark]:
         return [RunMark(**run) for run in json.loads(self._about("runs"))]
 
+    def is_made_by(self, runs: Sequence[RunMark], words: Sequence[str]) -> bool:
+        """Whether the same weights would give the same numbers.
+
+        An older ctsan also wrote down runs of `rank` and `choose`, whose numbers nothing reads any more.
+        """
+        stored = [(run.task, run.weights) for run in self.runs]
+        given = [(run.task, run.weights) for run in runs]
+        embedding = [[mark for mark in marks if mark[0] == "embed"] for marks in (stored, given)]
+        return embedding[0] == embedding[1] and set(given) <= set(stored) and self.words == list(words)
+
     @property
     def words(self) -> list[str]:
         """The concept words that clips are said to show, by their numbers."""
@@ -227,6 +237,11 @@ class Library:
             self._records.execute(f"delete from shots where content in (select id {unheld})")
             self._records.execute(f"delete {unheld}")
 
+    def forget_encodings(self) -> None:
+        """Remove the arrays of clip encodings (`2.hidden.npy`) that an older ctsan kept."""
+        for file in self._numbers().glob("[0-9]*.npy"):
+            file.unlink()
+
     def tidy(self) -> None:
         """Write the arrays anew where too many rows are of files that are gone, and remove leftovers."""
         rows, count = self.rows(), self._next_row()
@@ -308,7 +323,8 @@ def changing(folder: Path, *, runs: Sequence[RunMark], words: Sequence[str]) -> 
             if not is_library(folder):
                 _create(folder, runs, words)
             with closing(Library(folder)) as library:
-                _check_runs(library, runs)
+                _check_runs(library, runs, words)
+                library.forget_encodings()
                 yield library
                 library.tidy()
     except Timeout:
@@ -337,9 +353,8 @@ def _create(folder: Path, runs: Sequence[RunMark], words: Sequence[str]) -> None
     temporary.replace(folder / _FILE)
 
 
-def _check_runs(library: Library, runs: Sequence[RunMark]) -> None:
-    there = [(run.task, run.weights) for run in library.runs]
-    if there != [(run.task, run.weights) for run in runs]:
+def _check_runs(library: Library, runs: Sequence[RunMark], words: Sequence[str]) -> None:
+    if not library.is_made_by(runs, words):
         made = ", ".join(f"{run.folder} ({run.task})" for run in library.runs)
         raise StoreError(
             f"{library.folder}: the clips of this library were looked at by other runs: {made}. Name those "

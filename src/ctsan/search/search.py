@@ -1,4 +1,4 @@
-"""Ask a library: a first stage finds a hundred clips, and CT-SAN's own models put them in order."""
+"""Ask a library: a first stage finds a hundred shots, and joint embeddings put them in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,17 +16,11 @@ from ctsan.answers import Concept
 from ctsan.ensemble import unknown_words
 from ctsan.errors import StoreError, UsageError, did_you_mean
 from ctsan.model.dual_encoder import standardised
-from ctsan.search.encodings import (
-    embeddings_heard,
-    kinds_of_numbers,
-    numbers_of,
-    query_vector,
-    stored_encoding,
-)
+from ctsan.search.encodings import KINDS, concept_words, embeddings_heard, numbers_of, query_vector
 from ctsan.search.indexing import marks_of, searching_runs
 from ctsan.search.library import Library
 from ctsan.search.nearest import Nearest
-from ctsan.tasks.scoring import have_a_say, score_all
+from ctsan.tasks.scoring import ensemble_scores
 from ctsan.text.tokens import tokenize
 from ctsan.trained_run import TrainedRun
 from ctsan.video.shots import Shot
@@ -55,8 +48,8 @@ class Hit:
 class Found:
     """Hits, the best first.
 
-    Scores for a sentence are in standard deviations from the mean of the runs' scores on their validation
-    clips; for a clip they are products of vectors, 1 for the same.
+    Scores for a sentence are those of `ctsan rank`, in standard deviations from the mean of the runs' scores
+    on their validation clips; for a clip they are products of vectors, 1 for the same.
     """
 
     hits: tuple[Hit, ...]
@@ -86,15 +79,12 @@ class Searcher:
         loaded: Sequence[TrainedRun] = (),
     ) -> None:
         self.library = Library(folder)
-        stored = self.library.runs
         there = {(run.folder.resolve(), run.task): run for run in loaded}
         self.runs = [
             there.get((run.folder.resolve(), run.task), run)
-            for run in searching_runs(models or [Path(run.folder) for run in stored])
+            for run in searching_runs(models or [Path(run.folder) for run in self.library.runs])
         ]
-        if [(run.task, run.weights) for run in marks_of(self.runs)] != [
-            (run.task, run.weights) for run in stored
-        ]:
+        if not self.library.is_made_by(marks_of(self.runs), concept_words(self.runs)):
             raise StoreError(
                 f"{folder}: its clips were looked at by other weights than these runs have now. Delete the "
                 "library and index again, or give those runs back."
@@ -141,7 +131,7 @@ class Searcher:
         if len(rows) == 0:
             return Found((), has_match=False, trust=None, unknown=unknown)
         cosines = self._cosines(vector, rows)
-        scores = self._scores(query, rows, cosines)
+        scores = self._scores(query, vector, rows)
         order = scores.argsort(descending=True, stable=True)[:n_best].tolist()
         asked = {*tokenize(query), *concepts}
         hits = self._hits(rows[order], scores[order].tolist(), asked)
@@ -215,28 +205,22 @@ class Searcher:
             return  # it is being indexed: until that has ended, the old index finds what is still there
         rows = self.library.rows()
         if len(rows):
-            numbers = {kind: self.library.numbers(kind) for kind in kinds_of_numbers(self.runs)}
+            numbers = {kind: self.library.numbers(kind) for kind in KINDS}
             self.nearest = Nearest(numbers["vectors"], rows, index if has_index else None)
             self._numbers, self._vectors = numbers, numbers["vectors"]
         self._rows = rows
         self._revision, self._generation, self._has_index = revision, generation, has_index
 
-    @torch.inference_mode()
-    def _scores(self, query: str, rows: NDArray[np.int64], cosines: NDArray[np.float32]) -> Tensor:
-        """Of the query with the shots in some rows: the mean of the runs that know it, on one scale."""
-        own = torch.from_numpy(cosines)
-        heard = embeddings_heard(self.runs, query)
-        scores = [torch.stack([run.member.model.standardise(own).cpu() for run in heard]).mean(dim=0)]
-        scoring = [place for place, run in enumerate(self.runs) if run.task in ("rank", "choose")]
-        members: list[Any] = [self.runs[place].member for place in scoring] + [run.member for run in heard]
-        say = have_a_say(members, [query])[:, 0].tolist()
-        for place, has_say in zip(scoring, say, strict=False):
-            if has_say:
-                run = self.runs[place]
-                encoding = stored_encoding(run, place, rows, self._numbers.__getitem__)
-                member: Any = run.member
-                scores.append(member.model.standardise(score_all(member, [query], encoding)[0]).cpu())
-        return torch.stack(scores).mean(dim=0)
+    def _scores(self, query: str, vector: NDArray[np.float32], rows: NDArray[np.int64]) -> Tensor:
+        """Of the query with the shots in some rows, as `ctsan rank` scores files."""
+        embedding = [run.member for run in self.runs if run.task == "embed"]
+        num_heard = len(embeddings_heard(self.runs, query))  # each has an equal part in the vector
+        cosines, start = [], 0
+        for member in embedding:
+            own = slice(start, start := start + member.model.joint_dim)
+            found = self._vectors[rows, own].astype(np.float32) @ vector[own] * num_heard
+            cosines.append(torch.from_numpy(found)[None])
+        return ensemble_scores(embedding, cosines, queries=[query])[0]
 
     def _cosines(self, vector: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Of the joint embeddings alone."""

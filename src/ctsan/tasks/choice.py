@@ -14,7 +14,7 @@ from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, printed
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.member import Member
-from ctsan.tasks.scoring import as_one, encode_sentences, score_each
+from ctsan.tasks.scoring import encode_sentences, ensemble_scores, score_each
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import PAD
 
@@ -123,7 +123,7 @@ class ChoiceTask:
     def measure(self, members: Sequence[Member[ChoiceModel]]) -> Measured:
         encodings = self.clips.encoded(members)
         scores = [self._scores(member, own) for member, own in zip(members, encodings, strict=True)]
-        answered = self._answered(as_one(members, scores))
+        answered = self._answered(ensemble_scores(members, scores))
         return Measured(accuracy(answered) | self.clips.precision(members, encodings), printed(answered))
 
     @torch.inference_mode()

@@ -13,7 +13,7 @@ from ctsan.model.dual_encoder import DualEncoder, in_batch_loss
 from ctsan.tasks.clips import TaskClips, printed
 from ctsan.tasks.member import Member
 from ctsan.tasks.queries import Queries
-from ctsan.tasks.scoring import encode_sentences, score_all
+from ctsan.tasks.scoring import encode_sentences, ensemble_scores, score_all
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import PAD
 
@@ -105,12 +105,11 @@ class EmbeddingTask:
 
     @torch.inference_mode()
     def measure(self, members: Sequence[Member[DualEncoder]]) -> Measured:
-        scores = torch.stack(
-            [
-                self.queries.scores(member, own).cpu()
-                for member, own in zip(members, self.clips.encoded(members), strict=True)
-            ]
-        ).mean(dim=0)
+        own = [
+            self.queries.scores(member, each)
+            for member, each in zip(members, self.clips.encoded(members), strict=True)
+        ]
+        scores = ensemble_scores(members, own, queries=[item.query for item in self.queries.items])
         return Measured(self.queries.metrics(scores), printed(self.queries.answered(scores)))
 
     @torch.inference_mode()

@@ -33,6 +33,7 @@ class Member(Generic[ModelT]):
     Attributes:
         eyes: a copy of the model's clip encoder on a faster device. Sentences, whose words come one after the
             other and take little computing each, are read and said where the model is.
+        standardise: bring its scores, and those of members beside it, to one scale before they are averaged.
     """
 
     model: ModelT
@@ -40,6 +41,7 @@ class Member(Generic[ModelT]):
     max_frames: int
     max_words: int
     eyes: ClipEncoder | MeanPooling | None = None
+    standardise: bool = True
 
     @torch.inference_mode()
     def encode(self, clips: Sequence[Maps]) -> ClipEncoding:

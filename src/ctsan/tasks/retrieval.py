@@ -15,7 +15,7 @@ from ctsan.tasks.clips import TaskClips, printed
 from ctsan.tasks.losses import attention_losses, detector_losses
 from ctsan.tasks.member import Member
 from ctsan.tasks.queries import Queries
-from ctsan.tasks.scoring import Scorer, as_one, encode_sentences
+from ctsan.tasks.scoring import Scorer, encode_sentences, ensemble_scores
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import PAD
 
@@ -104,7 +104,7 @@ class RetrievalTask:
     def measure(self, members: Sequence[Scorer]) -> Measured:
         encodings = self.clips.encoded(members)
         own = [self.queries.scores(member, each) for member, each in zip(members, encodings, strict=True)]
-        scores = as_one(members, own, queries=[item.query for item in self.queries.items])
+        scores = ensemble_scores(members, own, queries=[item.query for item in self.queries.items])
         metrics = self.queries.metrics(scores) | self.clips.precision(members, encodings)
         return Measured(metrics, printed(self.queries.answered(scores)))
 

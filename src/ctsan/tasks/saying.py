@@ -19,7 +19,7 @@ from ctsan.model.lstm import State
 from ctsan.model.phrase_probe import PhraseProbe
 from ctsan.model.search import Sentence, WorthOf, beam_search
 from ctsan.tasks.member import Member
-from ctsan.tasks.scoring import as_one, score_each
+from ctsan.tasks.scoring import ensemble_scores, score_each
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
 
 NEVER_SAID = (PAD, UNK, BLANK)
@@ -31,7 +31,8 @@ Speaker = Member[DescriptionModel] | Member[DualEncoder]
 
 class Said(NamedTuple):
     text: str
-    score: float  # as of a `Sentence`
+    score: float  # the sentences of a clip are ordered by it
+    log_probability: float  # as of a `Sentence`: of a word, in the mean
 
 
 @torch.inference_mode()
@@ -46,17 +47,17 @@ def describe(
 
     A next word's probability is the mean of the members' that describe; one reads what it does not know as
     the unknown word, and would never say it. Likely sentences are often those that would do for any clip.
-    Members with a joint embedding therefore choose among all that the beam found: what counts is a sentence's
-    score and how well it suits its clip. Where one has a phrase probe, the CIDEr that it expects counts too,
-    as does how surely people would say the same, and the score little; and it leads the search to what is
-    worth saying.
+    Joint embeddings therefore rerank all that the beam found:
+
+        score = log p + suiting · embedding                                 without a phrase probe
+        score = 0.1 · log p + suiting · embedding + expecting · CIDEr       with one
+
+    where log p is the mean over a sentence's words, embedding the mean of the standardised cosines, and CIDEr
+    what the phrase probe expects. The probe also leads the search: `guiding` times the CIDEr of a sentence's
+    beginning is added to its log-probability.
 
     Args:
         encodings: of each member, a row a clip.
-        decoding: `suiting` is how much of a score a standard deviation of the joint embedding's cosines is
-            worth, `expecting` how much an expected CIDEr of one is, `hearing` how much an expected BLEU-4 is
-            that is larger by a factor of e, and `guiding` how much log-probability the expected CIDEr is
-            worth in a sentence's beginning.
     """
     telling = [(member, own) for member, own in zip(members, encodings, strict=True) if _describes(member)]
     judging = [(member, own) for member, own in zip(members, encodings, strict=True) if _compares(member)]
@@ -73,20 +74,20 @@ def describe(
         else None,
     )
     said = [
-        [Said(" ".join(words[number] for number in each.words), each.score) for each in own] for own in found
+        [Said(" ".join(words[number] for number in each.words), each.score, each.score) for each in own]
+        for own in found
     ]
     if not judging:
         return said
     likely = _BESIDE_EXPECTED if expected else 1.0
     worth = (decoding.suiting * _suits(judging, said)).tolist()
     if expected:
-        told = expected.worth_of(found, expecting=decoding.expecting, hearing=decoding.hearing)
-        worth = [own + each for own, each in zip(worth, told, strict=True)]
+        told = expected.of_sentences(found)
+        worth = [own + decoding.expecting * each for own, each in zip(worth, told, strict=True)]
     chosen, others = [], iter(worth)
     for some in said:
-        total = [likely * each.score + next(others) for each in some]
-        best = sorted(range(len(some)), key=lambda place: -total[place])
-        chosen.append([some[place] for place in best[:n_best]])
+        scored = [each._replace(score=likely * each.log_probability + next(others)) for each in some]
+        chosen.append(sorted(scored, key=lambda each: -each.score)[:n_best])
     return chosen
 
 
@@ -110,11 +111,11 @@ def _suits(judges: Judges, said: Sequence[Sequence[Said]]) -> Tensor:
     """How well each sentence suits its clip, in standard deviations, (sentences of all clips,)."""
     texts, rows = _listed(said)
     scores = [score_each(judge, texts, own.of(rows.to(own.concepts.device))).scores for judge, own in judges]
-    return as_one([judge for judge, _ in judges], scores)
+    return ensemble_scores([judge for judge, _ in judges], scores)
 
 
 class _Expected:
-    """The CIDEr, and more, that sentences of clips should have, by the mean of all judges that can tell."""
+    """The CIDEr that sentences of clips should have, by the mean of all judges that can tell."""
 
     def __init__(self, probes: Sequence[tuple[PhraseProbe, Tensor, Tensor]]) -> None:
         self._probes = probes  # each with the weights of phrases in the clips, and its numbers of all words
@@ -137,22 +138,15 @@ class _Expected:
         told = [probe(numbers[sentences], weights[list(clips)]) for probe, weights, numbers in self._probes]
         return torch.stack(told).mean(dim=0)
 
-    def worth_of(
-        self, found: Sequence[Sequence[Sentence]], *, expecting: float, hearing: float
-    ) -> list[float]:
-        """`expecting` times the CIDEr and `hearing` times the logarithm of the BLEU-4 that sentences should
-        have, of all clips one after the other.
-        """
+    def of_sentences(self, found: Sequence[Sequence[Sentence]]) -> list[float]:
+        """Of the sentences of all clips, one clip after the other."""
         counts = [len(own) for own in found]
         read = [torch.tensor(each.words) for own in found for each in own]
         padded = pad_sequence(read, batch_first=True, padding_value=PAD)
         by_clip = pad_sequence(list(torch.split(padded, counts)), batch_first=True, padding_value=PAD)
         sentences = by_clip.to(self._probes[0][1].device)
-        worth = expecting * self(sentences, range(len(found)))
-        if hearing:
-            heard = [probe.heard(numbers[sentences], weights) for probe, weights, numbers in self._probes]
-            worth += hearing * torch.stack(heard).mean(dim=0)
-        return [each for own, count in zip(worth.tolist(), counts, strict=True) for each in own[:count]]
+        told = self(sentences, range(len(found))).tolist()
+        return [each for own, count in zip(told, counts, strict=True) for each in own[:count]]
 
 
 def _listed(said: Sequence[Sequence[Said]]) -> tuple[list[str], Tensor]:

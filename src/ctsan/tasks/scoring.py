@@ -43,24 +43,27 @@ def score_each(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding)
     return scored
 
 
-def as_one(
+def ensemble_scores(
     members: Sequence[Scorer], scores: Sequence[Tensor], *, queries: Sequence[str] | None = None
 ) -> Tensor:
-    """The mean of the members' scores of the same pairs, brought to one scale first.
+    """The mean of the members' scores of the same pairs: every command, the page and `evaluate` ask this.
+
+    Each member's scores are standardised first if any member's settings say so.
 
     Args:
         queries: of the rows, if each row is compared within itself: see `have_a_say`.
     """
-    standard = torch.stack(
+    standardise = any(member.standardise for member in members)
+    votes = torch.stack(
         [
-            member.model.standardise(own.to(_device(member))).cpu()
+            (member.model.standardise(own.to(_device(member))) if standardise else own).cpu()
             for member, own in zip(members, scores, strict=True)
         ]
     )
     if queries is None:
-        return standard.mean(dim=0)
-    say = have_a_say(members, queries).to(standard)[..., None]
-    return (standard * say).sum(dim=0) / say.sum(dim=0)
+        return votes.mean(dim=0)
+    say = have_a_say(members, queries).to(votes)[..., None]
+    return (votes * say).sum(dim=0) / say.sum(dim=0)
 
 
 def have_a_say(members: Sequence[Scorer], queries: Sequence[str]) -> Tensor:
