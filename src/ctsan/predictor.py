@@ -62,7 +62,7 @@ _AT_ONCE = 8  # clips that the models answer about together
 
 
 class Predictor:
-    """Answers questions about video files. Every verb asks the runs that were trained for it, all as one.
+    """Answers questions about video files. `answering` in trained_run.py says which runs a verb asks.
 
     Args:
         runs: of any tasks.

@@ -59,14 +59,16 @@ def command(
     Clips that cannot be read are listed apart, and the exit code is then 1. With --clip and --sentences it
     ranks the sentences of a file for one clip.
 
-    The model that ctsan carries answers. To ask one of your own, name a run of 'ctsan train rank' by --model;
-    runs of 'choose' may stand beside it.
+    The model that ctsan carries answers. To ask one of your own, name a run of 'ctsan train embed' or 'ctsan
+    train rank' by --model. Runs of 'embed' decide alone; without one, runs of 'choose' may help those of
+    'rank'.
 
     \b
     Examples:
       ctsan rank "a dog runs on grass" holidays/
       ctsan rank "a dog" holidays/ -n 3 --json
       ctsan rank --clip holiday.mp4 --sentences sentences.txt
+      ctsan rank "a dog" holidays/ --model runs/embed
       ctsan rank "a dog" holidays/ --model runs/rank --model runs/choose
     """
     if clip is not None or sentences is not None:
