@@ -13,6 +13,7 @@ from ctsan.model.concept_detector import ConceptDetector
 from ctsan.text.vocabulary import BOS
 from ctsan.text.words import CONCEPTS_FILE
 from ctsan.trained_run import WORDS_FOLDER, TrainedRun
+from ctsan.video.frames import subsample
 
 _CELL = 64  # pixels of the backbones' input that a cell of their map covers: a stride of 32, pooled by two
 
@@ -69,7 +70,7 @@ def trace_clip(
     said, read = decoded.output_weights, decoded.input_weights
     frames, _, height, width = detection.attention.shape[1:]
     return Tracing(
-        times=times[np.arange(frames) * len(times) // frames],  # thinned as the maps are
+        times=times[subsample(len(times), frames)],
         attention=detection.attention[0].cpu().numpy(),
         rows=_cell_borders(height, image_size),
         columns=_cell_borders(width, image_size),

@@ -51,7 +51,7 @@ class ClipState(BaseModel):
     duration: float | None = Field(description="Seconds; 0 for a picture; null until it is known.")
     width: int | None = Field(description="In proportion to the height; null until it is known.")
     height: int | None
-    times: list[float] = Field(description="Seconds of the frames that the models see.")
+    times: list[float] = Field(description="Seconds of the frames that were sampled; a model takes in some of them, evenly.")
     shots: ShotsState | None = Field(description="Of a long video.")
 
 
