@@ -34,6 +34,7 @@ def test_description_is_the_predictors(client: Client, clip_id: str, clip: Path,
     weights = [each["attention"] for each in answer["words"]]
     np.testing.assert_allclose(weights, tracing.output_weights, atol=1e-3)
     assert len(answer["attended"]) == 4
+    assert (answer["run"], answer["said_by"]) == ("describe", 1)
 
 
 def test_answers_are_those_of_the_commands_to_the_last_digit(

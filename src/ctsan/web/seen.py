@@ -15,6 +15,7 @@ from ctsan.errors import VideoError
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.predictor import Predictor
 from ctsan.tasks.building import TaskName
+from ctsan.tracing import has_traces
 from ctsan.trained_run import TrainedRun, answering
 from ctsan.video.clip_maps import ClipMaps
 from ctsan.watching import Look, Watcher, look_of
@@ -99,6 +100,15 @@ class ClipPredictor(Predictor):
     @property
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(run.task for run in self.runs))
+
+    @property
+    def num_describing(self) -> int:
+        """How many runs say a sentence together."""
+        return sum(run.task == "describe" for run in self.runs)
+
+    @property
+    def can_trace(self) -> bool:
+        return any(run.task == "describe" and has_traces(run) for run in self.runs)
 
     def described(self, clips: Sequence[Path]) -> list[Description]:
         """What is said of clips: together of those that nobody asked about yet, and it is kept.
