@@ -22,14 +22,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 from tabulate import tabulate
 
 from ctsan.device import usable_cores
 from ctsan.predictor import Predictor
 from ctsan.video.backbone import find_backbone
 from ctsan.video.engine import load_engine
-from ctsan.video.frames import sample_frames
+from ctsan.video.frames import sample_frames, subsample
 
 
 def main() -> None:
@@ -49,8 +48,7 @@ def main() -> None:
     def floor() -> None:
         for clip in asked.clips:
             pixels = sample_frames(clip, size=backbone.image_size).pixels
-            kept = min(len(pixels), run.settings.model.max_frames)
-            engine(pixels[np.arange(kept) * len(pixels) // kept])
+            engine(pixels[subsample(len(pixels), run.settings.model.max_frames)])
 
     def one_by_one() -> None:
         for clip in asked.clips:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,15 +49,18 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """Where the traces of the detector looked in a clip, and what came of it."""
+    """Where the traces of one run looked in a clip, and what that run attended to in its sentence."""
 
+    run: str  # that looked and attended
+    said_by: tuple[str, ...]  # the runs that said the sentence together; that run is one of them
     times: NDArray[np.float64]  # (N,), seconds in the source, of the frames that the model saw
     attention: NDArray[np.float32]  # (N, L, h, w); adds up to one over the grid
     rows: NDArray[np.float64]  # (h + 1,), from 0 to 1: where the grid's cells begin and end in the picture
     columns: NDArray[np.float64]  # (w + 1,); upright, as a player shows it
     concepts: tuple[Concept, ...]  # K, the surest first
     raised: tuple[Concept, ...]  # the same, and last the one that was asked for if it is not among them
-    shares: NDArray[np.float32]  # (raised, L): what each trace adds to the score of each of them
+    trace_confidences: NDArray[np.float32]  # (raised,): of the traces alone, where a probe has half the say
+    shares: NDArray[np.float32]  # (raised, L): what each trace adds to the traces' score of each of them
     caption: Caption
     output_weights: NDArray[np.float32] | None  # β, (words, K): attention on the concepts in saying a word
     input_weights: NDArray[np.float32] | None  # γ, (words, K): and in reading it, before the next is said
@@ -64,6 +68,18 @@ class Tracing:
     @property
     def words(self) -> tuple[str, ...]:
         return tuple(self.caption.text.split())
+
+    @property
+    def run_name(self) -> str:
+        """The run as people name it: its folder, with the ensemble's before the number of a member."""
+        folder = Path(self.run)
+        return "/".join(folder.parts[-2:]) if folder.name.isdecimal() else folder.name
+
+    @property
+    def has_probe(self) -> bool:
+        """Whether the confidences are not those of the traces alone."""
+        whole = [each.confidence for each in self.raised]
+        return not np.allclose(whole, self.trace_confidences, atol=1e-4)
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no plain equality

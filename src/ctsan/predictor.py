@@ -169,7 +169,7 @@ class Predictor:
         beam: int | None = None,
         caption: Caption | None = None,
     ) -> Tracing:
-        """Where the model looked and which concept words it used for its best sentence.
+        """Where a run looked, and which concept words it attended to in the best sentence.
 
         The runs that describe say the sentence together; the first of them with traces is the one that looks
         and attends.
@@ -183,15 +183,16 @@ class Predictor:
             UsageError: the model has no detector, or does not know the concept.
         """
         runs = self._asked("describe")
-        place = next((place for place, run in enumerate(runs) if has_traces(run)), 0)
-        run = runs[place]
+        said_by = [run for run in runs if run.task == "describe"]
+        run = next(filter(has_traces, said_by), said_by[0])
         check_concept(run, concept)
         sight = self._watcher.watch(Path(clip), runs)
-        own = sight.encodings[place]
+        own = sight.encodings[runs.index(run)]
         return trace_clip(
             run,
             own,
             caption or captions_of(runs, sight.encodings, beam, 1)[0][0],
+            said_by=said_by,
             concepts=concepts_seen([run], [own]),
             concept=concept,
             times=sight.times,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from ctsan.model.concept_detector import ConceptDetector
 from ctsan.text.vocabulary import BOS
 from ctsan.text.words import CONCEPTS_FILE
 from ctsan.trained_run import WORDS_FOLDER, TrainedRun
+from ctsan.video.frames import subsample
 
 _CELL = 64  # pixels of the backbones' input that a cell of their map covers: a stride of 32, pooled by two
 
@@ -41,6 +44,7 @@ def trace_clip(
     encoding: ClipEncoding,
     caption: Caption,
     *,
+    said_by: Sequence[TrainedRun],
     concepts: tuple[Concept, ...],
     concept: str | None,
     times: NDArray[np.float64],
@@ -49,7 +53,8 @@ def trace_clip(
     """What a description run did with a clip.
 
     Args:
-        caption: what it says of the clip.
+        caption: what is said of the clip.
+        said_by: the runs that say it together, of which this is one.
         concepts: the concept words that it sees.
         concept: one to follow too, whether it sees it or not.
         times: of all frames that were taken of the clip.
@@ -68,13 +73,17 @@ def trace_clip(
     decoded = model(torch.tensor([said_words], device=numbers.device), encoding)
     said, read = decoded.output_weights, decoded.input_weights
     frames, _, height, width = detection.attention.shape[1:]
+    of_traces = detection.scores if detection.learnt is None else detection.learnt
     return Tracing(
-        times=times[np.arange(frames) * len(times) // frames],  # thinned as the maps are
+        run=str(run.folder),
+        said_by=tuple(str(each.folder) for each in said_by),
+        times=times[subsample(len(times), frames)],
         attention=detection.attention[0].cpu().numpy(),
         rows=_cell_borders(height, image_size),
         columns=_cell_borders(width, image_size),
         concepts=concepts,
         raised=tuple(Concept(candidates[n], float(detection.confidences[0, n])) for n in raised),
+        trace_confidences=of_traces[0, raised].sigmoid().cpu().numpy(),
         shares=model.clip_encoder.detector.shares(detection.states, numbers)[0].cpu().numpy(),
         caption=caption,
         output_weights=None if said is None else said[0, :-1].cpu().numpy(),

@@ -18,6 +18,7 @@ from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.stopwatch import Stopwatch
 from ctsan.trained_run import TrainedRun
 from ctsan.video.backbone import Backbone, find_backbone
+from ctsan.video.clip_maps import ClipMaps, needed_frames
 from ctsan.video.engine import Engine, load_engine
 from ctsan.video.frames import Frames, sample_frames
 from ctsan.video.shots import Shot, frames_of_shots
@@ -126,35 +127,18 @@ class Watcher:
         return found
 
     def _look(self, clip: str, frames: Mapping[int, Frames], runs: Sequence[TrainedRun]) -> Look:
-        """Maps of the frames that any run takes in: a run of ten frames needs no maps of forty.
-
-        Args:
-            frames: by their size.
+        """Args:
+        frames: by their size.
         """
-        engines = [self.engine(run.recipe) for run in runs]
-        places = [
-            _thinned(len(frames[backbone.image_size].times), run.settings.model.max_frames)
-            for run, (backbone, _) in zip(runs, engines, strict=True)
-        ]
-        maps: dict[str, dict[int, Maps]] = {}  # of frames by their places, by backbone
-        for backbone, engine in engines:
-            if backbone.name not in maps:
-                wanted = sorted(
-                    {
-                        place
-                        for (other, _), own in zip(engines, places, strict=True)
-                        if other.name == backbone.name
-                        for place in own
-                    }
-                )
-                with self.stopwatch("backbone"):
-                    found = engine(frames[backbone.image_size].pixels[wanted])
-                maps[backbone.name] = dict(zip(wanted, found, strict=True))
-        taken = [
-            np.stack([maps[backbone.name][place] for place in own])
-            for (backbone, _), own in zip(engines, places, strict=True)
-        ]
-        return Look(clip, next(iter(frames.values())).times, taken)
+        maps = {}
+        for name, max_frames in frames_taken(runs).items():
+            recipe = next(run.recipe for run in runs if run.recipe.backbone == name)
+            backbone, engine = self.engine(recipe)
+            pixels = frames[backbone.image_size].pixels
+            places = needed_frames(len(pixels), max_frames)
+            with self.stopwatch("backbone"):
+                maps[name] = ClipMaps(len(pixels), places, engine(pixels[places]))
+        return look_of(clip, next(iter(frames.values())).times, maps, runs)
 
     def _ahead(self, decoded: Iterator[T]) -> Iterator[T]:
         """What is decoded, with the next ones being decoded in a thread."""
@@ -170,10 +154,22 @@ class Watcher:
                 yield found
 
 
-def _thinned(count: int, most: int) -> list[int]:
-    """The places of at most so many frames, evenly over a clip, as `thin` takes them."""
-    kept = min(count, most)
-    return [place * count // kept for place in range(kept)]
+def frames_taken(runs: Iterable[TrainedRun]) -> dict[str, list[int]]:
+    """How many frames of a clip runs take in at most, each number once, by the name of their backbone."""
+    found: dict[str, list[int]] = {}
+    for run in runs:
+        numbers = found.setdefault(run.recipe.backbone, [])
+        if run.settings.model.max_frames not in numbers:
+            numbers.append(run.settings.model.max_frames)
+    return found
+
+
+def look_of(
+    clip: str, times: NDArray[np.float64], maps: Mapping[str, ClipMaps], runs: Sequence[TrainedRun]
+) -> Look:
+    """A clip for each run, from the maps by the name of their backbone."""
+    own = [maps[run.recipe.backbone].of(run.settings.model.max_frames) for run in runs]
+    return Look(clip, times, own)
 
 
 def _check_weights(backbone: Backbone, recipe: Recipe) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ctsan.figures.traces import choose_traces
 from ctsan.pack_folder import DEFAULT_FOLDER
 from ctsan.predictor import Predictor
 
@@ -36,12 +38,36 @@ def test_it_has_a_sentence_of_its_own_for_each_clip(model: Predictor) -> None:
 
 
 def test_its_traces_belong_to_the_sentence_that_it_says(model: Predictor) -> None:
-    """Two runs say it together, and one of them has traces."""
+    """Three runs say it together, and one of them has traces."""
     for name in SAID:
         tracing = model.trace(CLIPS / name)
         assert tracing.caption == model.describe(CLIPS / name).captions[0]
+        assert tracing.run_name == "describe"
+        assert [Path(each).name for each in tracing.said_by] == ["describe", "describe-2", "describe-3"]
         assert tracing.output_weights is not None
         assert len(tracing.output_weights) == len(tracing.caption.text.split())
+
+
+def test_its_traces_stand_for_what_they_raise(model: Predictor) -> None:
+    """A probe has half the say in the concept words: some that are sure are so against the traces."""
+    lowered = 0
+    for name in SAID:
+        tracing = model.trace(CLIPS / name)
+        assert tracing.has_probe
+        encoder = model.runs[0].member.model.clip_encoder
+        candidates = list(model.runs[0].member.words.concepts.words)
+        bias = encoder.detector.name.bias.detach().numpy()
+        scores = tracing.shares.sum(axis=1) + [bias[candidates.index(each.word)] for each in tracing.raised]
+        np.testing.assert_allclose(tracing.trace_confidences, 1 / (1 + np.exp(-scores)), atol=1e-4)
+        shown = choose_traces(tracing)
+        assert shown
+        assert all(trace.share > 0 for trace in shown)
+        totals = {
+            each.word: shares.sum() for each, shares in zip(tracing.raised, tracing.shares, strict=True)
+        }
+        assert all(totals[trace.concept.word] > 0 for trace in shown if trace.concept)
+        lowered += sum(total < 0 for total in totals.values())
+    assert lowered > 5
 
 
 def test_it_knows_a_kitchen_when_it_sees_one(model: Predictor) -> None:

@@ -41,15 +41,22 @@ def test_a_film_a_gif_and_a_figure(run: Path, clip: Path, tmp_path: Path) -> Non
     assert shown["caption"] == described.caption
     words = [concept.word for concept in described.concepts]
     assert [concept["word"] for concept in shown["concepts"]] == words
-    assert [trace["concept"] for trace in shown["traces"]] == words[:3]
-    assert len({trace["trace"] for trace in shown["traces"]}) == 3
+    tracing = Predictor.load(run).trace(clip)
+    raised = [word for word, shares in zip(words, tracing.shares, strict=True) if shares.sum() > 0]
+    assert [trace["concept"] for trace in shown["traces"]] == raised[:3]
+    assert len({trace["trace"] for trace in shown["traces"]}) == len(raised[:3]) > 0
+    for trace in shown["traces"]:  # from 1
+        share = tracing.shares[words.index(trace["concept"]), trace["trace"] - 1]
+        assert trace["share"] == pytest.approx(share, abs=1e-3)
+        assert share > 0
+    assert (shown["run"], tracing.said_by) == (str(run), (str(run),))
     frames = []
     for path in (clip, tmp_path / "a.mp4"):
         with av.open(str(path)) as container:
             frames.append([frame.time for frame in container.decode(video=0)])
     np.testing.assert_allclose(frames[1], frames[0], atol=1e-3)
-    _trace(clip, "-o", tmp_path / "a.gif", "--model", run, "--concept", words[0])
-    _trace(clip, "-o", tmp_path / "a.png", "--model", run, "--traces", "0,5,10")
+    _trace(clip, "-o", tmp_path / "a.gif", "--model", run, "--concept", raised[0])
+    _trace(clip, "-o", tmp_path / "a.png", "--model", run, "--traces", "1,6,16")
     for name in ("a.gif", "a.png"):
         with Image.open(tmp_path / name) as image:
             assert image.width > 600
@@ -70,6 +77,7 @@ def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
     np.testing.assert_allclose(
         1 / (1 + np.exp(-scores)), [each.confidence for each in asked.raised], atol=1e-4
     )
+    assert not asked.has_probe
     np.testing.assert_allclose(tracing.attention.sum(axis=(2, 3)), 1, atol=1e-5)
     assert tracing.attention.shape == (len(tracing.times), 16, 4, 4)
     assert tracing.times[0] == 0
@@ -103,7 +111,7 @@ def test_what_cannot_be_drawn_says_so_and_leaves_nothing(run: Path, clip: Path, 
     model = ("--model", run)
     for message, arguments in (
         ("End it in .mp4, .gif or .png.", (clip, "-o", tmp_path / "a.avi")),
-        ("no trace 16, 99: the model's traces are 0 to 15", (clip, "-o", picture, "--traces", "1,16,99")),
+        ("no trace 0, 99: the model's traces are 1 to 16", (clip, "-o", picture, "--traces", "0,16,99")),
         ("give 'best', or numbers", (clip, "-o", picture, "--traces", "first")),
         (f"Did you mean '{word}'?", (clip, "-o", picture, "--concept", f"{word}{word[-1]}")),
         ("there is no such file", (tmp_path / "gone.mp4", "-o", picture)),

@@ -16,6 +16,7 @@ from clip_making import encode, set_rotation
 from ctsan.errors import UsageError
 from ctsan.figures.heat import HeatMap, attention_at, overlay
 from ctsan.figures.lettering import typeface_for
+from ctsan.figures.panels import ShownTrace, draw_concepts
 from ctsan.figures.traces import choose_traces, draw_traces
 from ctsan.predictor import Caption, Concept, Tracing
 from ctsan.video.frames import every_picture, pictures_at
@@ -33,13 +34,16 @@ def tracing(times: Sequence[float] = (0.0, 0.5, 1.0), *, caption: str = "a man r
     weights = random.dirichlet(np.ones(len(words)), len(caption.split())).astype(np.float32)
     concepts = tuple(Concept(word, 0.9 - 0.2 * place) for place, word in enumerate(words))
     return Tracing(
+        run="runs/mine",
+        said_by=("runs/mine",),
         times=np.array(times),
         attention=attention,
         rows=BORDERS,
         columns=BORDERS,
         concepts=concepts,
         raised=concepts,
-        shares=random.normal(size=(len(words), 16)).astype(np.float32),
+        trace_confidences=np.array([each.confidence for each in concepts], dtype=np.float32),
+        shares=random.normal(0.2, size=(len(words), 16)).astype(np.float32),
         caption=Caption(caption, -1.0),
         output_weights=weights,
         input_weights=weights[:, ::-1],
@@ -110,24 +114,62 @@ def test_the_surest_words_get_the_traces_that_raise_them_most() -> None:
     shares[3, 3] = 9.0
     found = replace(found, shares=shares)
     chosen = choose_traces(found)
-    assert [(trace.number, trace.concept.word) for trace in chosen] == [
-        (3, "man"),
-        (8, "horse"),
-        (9, "rides"),
+    assert [(trace.number, *_words([trace])) for trace in chosen] == [
+        (4, "man"),  # numbers are from 1
+        (9, "horse"),
+        (10, "rides"),
     ]
+    assert [trace.place for trace in chosen] == [3, 8, 9]
     assert [trace.share for trace in chosen] == [2.0, 1.0, 1.0]
     assert len({trace.colour for trace in chosen}) == 3
-    assert [trace.concept.word for trace in choose_traces(found, [3, 9])] == ["field", "rides"]
-    assert [trace.number for trace in choose_traces(found, concept="man")] == [3, 7]
-    with pytest.raises(UsageError, match="no trace 16, -1: the model's traces are 0 to 15"):
-        choose_traces(found, [0, 16, -1])
+    assert _words(choose_traces(found, [4, 10])) == ["field", "rides"]
+    assert [trace.number for trace in choose_traces(found, concept="man")] == [4, 8]
+    with pytest.raises(UsageError, match="no trace 17, 0: the model's traces are 1 to 16"):
+        choose_traces(found, [1, 17, 0])
 
 
 def test_a_word_that_no_free_trace_raises_is_left_out() -> None:
-    shares = -np.ones((4, 16), dtype=np.float32)
-    shares[0, 5] = shares[1, 5] = shares[2, 7] = 1
+    shares = np.zeros((4, 16), dtype=np.float32)
+    shares[0, 5] = shares[1, 5] = shares[2, 7] = shares[3, 8] = 1
     chosen = choose_traces(replace(tracing(), shares=shares))
-    assert [(trace.number, trace.concept.word) for trace in chosen] == [(5, "man"), (7, "rides")]
+    assert [(trace.number, *_words([trace])) for trace in chosen] == [(6, "man"), (8, "rides"), (9, "field")]
+
+
+def test_no_trace_stands_for_a_word_that_it_lowers() -> None:
+    """As of the carried model and a rabbit: 'man', the surest word, whose shares add up to -1.49."""
+    shares = np.full((4, 16), -0.1, dtype=np.float32)
+    shares[0] = -1.49 / 16
+    shares[1, 5] = 0.9  # raised by one trace, and lowered by all of them together
+    shares[2] = 0.1
+    shares[2, 3] = -0.2
+    found = replace(tracing(), shares=shares)
+    chosen = choose_traces(found)
+    assert _words(chosen) == ["rides"]
+    assert all(trace.share > 0 for trace in chosen)
+    assert _words(choose_traces(found, [4, 6])) == [None, "rides"]  # trace 4 raises no word
+    assert [str(trace) for trace in choose_traces(found, [4, 6])] == ["4", "6 (rides +0.10)"]
+    assert [(trace.number, trace.share > 0) for trace in choose_traces(found, concept="horse")] == [(6, True)]
+    with pytest.raises(UsageError, match="No trace raises 'man' in this clip"):
+        choose_traces(found, concept="man")
+    with pytest.raises(UsageError, match="No trace raises a concept word that the model sees"):
+        choose_traces(replace(found, shares=-np.abs(shares)))
+
+
+def test_the_traces_own_confidence_stands_beside_the_whole() -> None:
+    found = tracing()
+    face = typeface_for("a")
+    alone = draw_concepts(found, {}, face)
+    both = draw_concepts(replace(found, trace_confidences=np.array([0.2, 0.9, 0.1, 0.4])), {}, face)
+    assert both.width > alone.width
+    # In the bar of the first word, 150 pixels wide and ending in numbers, a dark line is at a fifth.
+    row = np.asarray(both)[28 + 5, :, :].max(axis=1)
+    dark = np.flatnonzero(row < 60)
+    bar = np.flatnonzero(np.asarray(alone)[28 + 5].min(axis=1) < 250)
+    assert abs(dark - (bar[bar > 40].min() + 0.2 * 150)).min() < 4
+
+
+def _words(traces: Sequence[ShownTrace]) -> list[str | None]:
+    return [trace.concept.word if trace.concept else None for trace in traces]
 
 
 def _clip(tmp_path: Path, frames: int = 15, rate: int = 25) -> Path:
@@ -178,7 +220,7 @@ def test_the_same_clip_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_the_attention_moves_and_words_are_marked_in_turn(tmp_path: Path) -> None:
     black = [np.zeros((64, 64, 3), dtype=np.uint8)] * 20
     clip, found = encode(tmp_path / "clip.mp4", black, rate=20), tracing()
-    draw_traces(clip, found, choose_traces(found, [0]), tmp_path / "a.mp4")
+    draw_traces(clip, found, choose_traces(found, [1]), tmp_path / "a.mp4")
     frames = [pixels.astype(int) for pixels, _ in every_picture(tmp_path / "a.mp4", box=(4000, 720))]
     orange = [pixels[..., 0] - pixels[..., 2] > 60 for pixels in frames]
     y_first, _ = np.nonzero(orange[0][36:])

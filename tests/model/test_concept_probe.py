@@ -79,3 +79,16 @@ def test_the_loss_is_that_of_the_traces_alone() -> None:
     losses = [detector_losses(1.0, model(maps, real), said)["concepts"] for model in (alone, both)]
     assert torch.allclose(*losses)
     assert not [name for name, _ in both.named_parameters() if name.startswith("probe")]
+
+
+@torch.no_grad()
+def test_rows_of_clips_have_the_detection_of_those_clips() -> None:
+    model = encoder(probe=True)
+    maps, real = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool)
+    found, rows = model(maps, real), torch.tensor([2, 0, 2, 1])
+    own, again = found.of(rows).detection, model(maps[rows], real[rows]).detection
+    assert own.learnt is not None
+    for part, expected in zip(own, again, strict=True):
+        torch.testing.assert_close(part, expected)
+    torch.testing.assert_close(own.confidences, found.detection.confidences[rows])
+    assert model(maps, real)._replace(detection=None).of(rows).detection is None

@@ -34,6 +34,36 @@ def test_description_is_the_predictors(client: Client, clip_id: str, clip: Path,
     weights = [each["attention"] for each in answer["words"]]
     np.testing.assert_allclose(weights, tracing.output_weights, atol=1e-3)
     assert len(answer["attended"]) == 4
+    assert (answer["run"], answer["said_by"]) == ("describe", 1)
+
+
+def test_answers_are_those_of_the_commands_to_the_last_digit(
+    client: Client, long_clip: Path, asked: Predictor
+) -> None:
+    """Of a clip with many more frames than the runs take in."""
+    clip = upload(client, long_clip)
+    found, tracing = asked.describe(long_clip), asked.trace(long_clip)
+    answer = client.get(f"/api/clips/{clip}/description").json()
+    assert (answer["caption"], answer["score"]) == (found.caption, found.captions[0].score)
+    assert [(each["word"], each["confidence"]) for each in answer["concepts"]] == [
+        (each.word, round(each.confidence, 4)) for each in found.concepts
+    ]
+    traces = client.get(f"/api/clips/{clip}/traces").json()
+    assert len(traces["times"]) == 10 < len(until(client, clip, "ready")["times"])
+    assert traces["times"] == (tracing.times - tracing.times[0]).round(4).tolist()
+    assert traces["attention"] == tracing.attention.astype(float).round(4).tolist()
+    blank = client.post(f"/api/clips/{clip}/fill", json={"sentence": "the ___ moves"}).json()["blanks"][0]
+    assert [(each["word"], each["probability"]) for each in blank] == [
+        (each.word, each.probability) for each in asked.fill(long_clip, "the ___ moves").answers
+    ]
+    sentences = ["a blue square moves", "the yellow heart grows"]
+    chosen = client.post(f"/api/clips/{clip}/choose", json={"sentences": sentences}).json()
+    assert chosen["scores"] == [each.score for each in asked.choose(long_clip, sentences).choices]
+    while (shots := client.get(f"/api/clips/{clip}/shots").json())["state"] == "reading":
+        pass
+    assert [(shot["start"], shot["end"], shot["caption"]) for shot in shots["shots"]] == [
+        (scene.start, scene.end, scene.caption.text) for scene in asked.describe_scenes(long_clip)
+    ]
 
 
 def test_traces_look_somewhere_at_every_moment(client: Client, clip_id: str) -> None:

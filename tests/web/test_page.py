@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -75,12 +76,15 @@ def test_a_video_plays_beside_its_caption(page: playwright.Page, clip: Path) -> 
     chips = page.locator("#concepts .chip small")
     confidences = chips.all_inner_texts()
     words.first.hover()
-    assert "came from" in page.inner_text("#caption-hint")
+    hint = page.inner_text("#caption-hint")
+    assert hint.startswith(f"For “{words.first.inner_text()}” describe attended to ")
+    assert not re.search(r"\b0 %", hint)
     assert chips.all_inner_texts() != confidences  # they show the word's attention
     page.mouse.move(0, 0)
     assert chips.all_inner_texts() == confidences
     words.first.focus()  # the same by keyboard
-    assert "came from" in page.inner_text("#caption-hint")
+    assert page.inner_text("#caption-hint") == hint
+    assert "what the sentences were ordered by" in str(page.get_attribute("#caption", "title"))
     assert page.locator("#strip img").count() > 3
 
 
@@ -100,6 +104,13 @@ def test_a_video_is_dropped(page: playwright.Page, clip: Path) -> None:
 
 
 def test_a_concept_word_lights_up_where_it_was_seen(page: playwright.Page, clip: Path) -> None:
+    def raised(route: playwright.Route) -> None:  # a run of one epoch may have no word that its traces raise
+        answer = route.fetch().json()
+        for concept in answer["concepts"]:
+            concept["shares"] = [abs(share) for share in concept["shares"]]
+        route.fulfill(json=answer)
+
+    page.route("**/api/clips/*/traces", raised)
     give(page, clip)
     page.wait_for_selector("#traces:not([hidden])")
     chip = page.locator("#concepts .chip").first
@@ -128,6 +139,63 @@ def test_a_concept_word_lights_up_where_it_was_seen(page: playwright.Page, clip:
     assert page.evaluate(drawn) != first
     page.click("#traces-off")
     assert not page.evaluate(is_lit)
+
+
+def test_attention_is_shown_as_that_of_one_of_the_models(page: playwright.Page, clip: Path) -> None:
+    """With the words of a description that three models said, one of which attended to little else."""
+    said = {
+        "caption": "a cat",
+        "score": 1.5,
+        "said_by": 3,
+        "run": "describe",
+        "words": [{"word": "a", "attention": [0.996, 0.004]}, {"word": "cat", "attention": [0.25, 0.75]}],
+        "attended": ["man", "grass"],
+        "concepts": [{"word": "man", "confidence": 0.5}, {"word": "grass", "confidence": 0.4}],
+    }
+    page.route("**/api/clips/*/description", lambda route: route.fulfill(json=said))
+    give(page, clip)
+    words, hint = page.locator("#caption .word"), page.locator("#caption-hint")
+    words.first.hover()
+    among = "describe, one of 3 models that said this sentence,"
+    assert hint.inner_text() == f"For “a” {among} attended to man 100 %."
+    assert page.locator("#concepts .chip small").all_inner_texts() == ["100 %", ""]
+    words.nth(1).hover()
+    assert hint.inner_text() == f"For “cat” {among} attended to grass 75 %, man 25 %."
+
+
+def test_no_attention_is_shown_of_models_that_have_none(page: playwright.Page, clip: Path) -> None:
+    said = {"caption": "a cat", "score": 1.5, "said_by": 2, "run": None, "attended": [], "concepts": []}
+    words = [{"word": word, "attention": []} for word in ("a", "cat")]
+    page.route("**/api/clips/*/description", lambda route: route.fulfill(json={**said, "words": words}))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    give(page, clip)
+    page.wait_for_selector("#fill:not([hidden])")
+    assert page.locator("#caption .word").count() == 0
+    assert page.is_hidden("#caption-hint")
+    assert not [url for url in asked if url.endswith("/traces")]
+
+
+def test_a_word_that_the_traces_lower_has_nothing_to_show(page: playwright.Page, clip: Path) -> None:
+    def lowered(route: playwright.Route) -> None:
+        answer = route.fetch().json()
+        first, second = answer["concepts"][:2]
+        first["shares"] = [-0.2] * 15 + [0.1]
+        second |= {"shares": [0.1] * 15 + [0.3], "confidence": 0.6, "trace_confidence": 0.25}
+        route.fulfill(json=answer)
+
+    page.route("**/api/clips/*/traces", lowered)
+    give(page, clip)
+    page.wait_for_selector("#traces:not([hidden])")
+    chips = page.locator("#concepts .chip")
+    chips.first.click()
+    assert "lower the score" in page.inner_text("#trace-name")
+    assert chips.first.get_attribute("aria-pressed") == "false"
+    is_lit = "document.getElementById('heat').classList.contains('on')"
+    assert not page.evaluate(is_lit)
+    chips.nth(1).click()
+    assert page.inner_text("#trace-name").endswith("most by trace 16; by the traces alone 25 %")
+    assert page.evaluate(is_lit)
 
 
 def test_blanks_are_filled_while_typing(page: playwright.Page, clip: Path) -> None:

@@ -17,6 +17,7 @@ from httpx import Client
 from ctsan.answers import Description
 from ctsan.errors import UsageError, VideoError
 from ctsan.trained_run import load_runs
+from ctsan.video.clip_maps import ClipMaps
 from ctsan.watching import Look, Watcher
 from ctsan.web.app import create_app
 from ctsan.web.limits import Limits
@@ -168,7 +169,8 @@ def predictor(models: list[Path]) -> ClipPredictor:
     for clip in range(5):
         shape = (clip + 3, *recipe.grid, recipe.channels)
         maps = np.abs(random.normal(size=shape)).astype(np.float16)
-        predictor.clips.add(str(clip), {recipe.backbone: maps}, np.arange(clip + 3) / 5)
+        found = ClipMaps(clip + 3, np.arange(clip + 3), maps)
+        predictor.clips.add(str(clip), {recipe.backbone: found}, np.arange(clip + 3) / 5)
     return predictor
 
 

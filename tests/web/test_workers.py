@@ -7,8 +7,15 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
+import pytest
 from PIL import Image
 
+from ctsan.device import usable_cores
+from ctsan.video.backbone import find_backbone
+from ctsan.video.engine import Maps, Pixels, load_engine
+from ctsan.video.frames import sample_frames
+from ctsan.web.worker import Network, read_clip
 from web.conftest import Serve
 from web.serving import files_in, until, upload, workers_of
 
@@ -82,3 +89,28 @@ def test_too_many_are_told_to_wait(serve: Serve, clip: Path) -> None:
         assert client.get(f"/api/clips/{clip_id}/description").status_code == 429
     with serve(requests=0) as client:
         assert client.get("/api/status").status_code == 429
+
+
+@pytest.mark.parametrize("max_frames", [[10], [10, 7], [40, 3]])
+def test_only_frames_that_a_run_takes_in_go_through_the_backbone(
+    long_clip: Path, max_frames: list[int]
+) -> None:
+    backbone = find_backbone("efficientnet-lite0")
+    engine = load_engine(backbone, threads=usable_cores())
+    computed = 0
+
+    def counting(pixels: Pixels) -> Maps:
+        nonlocal computed
+        computed += len(pixels)
+        return engine(pixels)
+
+    limits = {"seconds": 60, "pixels": 10**9, "shots": 0}
+    network = Network(backbone, counting, max_frames)
+    [sent] = [each for each in read_clip(long_clip, [network], limits) if each.head["kind"] == "maps"]
+    wanted = {place * 40 // most for most in max_frames for place in range(most)}
+    assert computed == len(wanted)
+    assert sent.head["places"] == sorted(wanted)
+    maps = np.frombuffer(sent.body, np.float16).reshape(sent.head["shape"])
+    pixels = sample_frames(long_clip, size=backbone.image_size).pixels
+    assert len(pixels) == len(sent.head["times"]) == 40
+    np.testing.assert_array_equal(maps, engine(pixels)[sorted(wanted)])

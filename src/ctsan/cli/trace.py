@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ctsan.cli.asking import MODEL, WEIGHTS, errors_in_json, listed_concepts, words_with_confidences
 from ctsan.cli.output import print_json, progress_bar
+
+if TYPE_CHECKING:
+    from ctsan.answers import Tracing
 
 
 @click.command("trace")
@@ -16,7 +20,7 @@ from ctsan.cli.output import print_json, progress_bar
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help=".mp4, .gif or .png.")
 @MODEL
 @WEIGHTS
-@click.option("--traces", default="best", show_default=True, help="Their numbers: 0,5,10.")
+@click.option("--traces", default="best", show_default=True, help="Their numbers, from 1: 1,6,11.")
 @click.option("--concept", help="Show the traces that raise this concept word most.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was drawn as a JSON object.")
 def command(
@@ -30,8 +34,10 @@ def command(
 ) -> None:
     """Draw CLIP, a video file or a picture, with the attention of some traces over it.
 
-    Beside it stand the concept words with their confidences, below it the caption with each word's attention
-    on them. By default the traces are those that raise the surest concept words most.
+    Beside it stand the concept words with their confidences, and in brackets those of the traces alone where
+    a probe has half the say; below it the caption with what one of the models that said it attended to for
+    each word. By default the traces are those that raise the surest concept words most; a trace that lowers a
+    word's score is never shown for it.
     """
     from ctsan.figures.traces import check_ending, choose_traces, draw_traces
     from ctsan.video.frames import probe
@@ -54,24 +60,39 @@ def command(
                 draw_traces(clip, tracing, shown, out, on_frame=bar.update)
     if as_json:
         drawn = [
-            {"trace": trace.number, "concept": trace.concept.word, "share": round(trace.share, 4)}
+            {
+                "trace": trace.number,
+                "concept": trace.concept.word if trace.concept else None,
+                "share": round(trace.share, 4),
+            }
             for trace in shown
         ]
-        line = {"clip": str(clip), "out": str(out), "caption": tracing.caption.text}
-        print_json(line | {"concepts": listed_concepts(tracing.concepts), "traces": drawn})
+        concepts = [
+            {**listed, "trace_confidence": round(float(own), 4)}
+            for listed, own in zip(listed_concepts(tracing.raised), tracing.trace_confidences, strict=True)
+        ]
+        line = {"clip": str(clip), "out": str(out), "caption": tracing.caption.text, "run": tracing.run}
+        print_json(line | {"concepts": concepts, "traces": drawn})
     else:
         click.echo(f"{clip}: {tracing.caption.text}")
-        click.echo(f"    {words_with_confidences(tracing.concepts)}")
-        named = ", ".join(f"{trace.number} ({trace.concept.word} {trace.share:+.2f})" for trace in shown)
-        click.echo(f"    traces {named}")
+        click.echo(f"    {_confidences(tracing)}")
+        click.echo(f"    traces {', '.join(map(str, shown))}")
         click.echo(f"{out}")
+
+
+def _confidences(tracing: Tracing) -> str:
+    """Of the concept words, and in brackets those of the traces alone where they are others."""
+    if not tracing.has_probe:
+        return words_with_confidences(tracing.raised)
+    pairs = zip(tracing.raised, tracing.trace_confidences, strict=True)
+    return ", ".join(f"{each.word} {each.confidence:.2f} (traces {own:.2f})" for each, own in pairs)
 
 
 def _numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise click.UsageError(f"--traces {text!r}: give 'best', or numbers such as 0,5,10.") from None
+        raise click.UsageError(f"--traces {text!r}: give 'best', or numbers such as 1,6,11.") from None
 
 
 def _check_place(out: Path, clip: Path) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import BOS, EOS, PAD, Vocabulary
+from ctsan.video.frames import subsample
 from ctsan.video.store import Maps
 
 
@@ -27,9 +28,7 @@ class CaptionBatch(NamedTuple):
 
 def thin(maps: Maps, max_frames: int) -> Maps:
     """At most so many frames, evenly over the clip."""
-    if len(maps) <= max_frames:
-        return maps
-    return maps[np.arange(max_frames) * len(maps) // max_frames]
+    return maps if len(maps) <= max_frames else maps[subsample(len(maps), max_frames)]
 
 
 def pad_maps(clips: Sequence[Maps]) -> tuple[Tensor, Tensor]:

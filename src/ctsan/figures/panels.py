@@ -37,12 +37,20 @@ _SPREAD = 66  # pixels at most that are put between words where there is room
 
 @dataclass(frozen=True, slots=True)
 class ShownTrace:
-    """A trace with the concept word that it stands for in a figure."""
+    """A trace with the concept word that it stands for in a figure, if it raises one."""
 
-    number: int
-    concept: Concept
-    share: float  # what it adds to the concept's score
+    number: int  # from 1
+    concept: Concept | None
+    share: float  # what it adds to the traces' score of the concept
     colour: Colour
+
+    @property
+    def place(self) -> int:
+        """In the arrays of a `Tracing`."""
+        return self.number - 1
+
+    def __str__(self) -> str:
+        return f"{self.number} ({self.concept.word} {self.share:+.2f})" if self.concept else f"{self.number}"
 
 
 def blank(width: int, height: int) -> tuple[Image.Image, ImageDraw.ImageDraw]:
@@ -51,23 +59,33 @@ def blank(width: int, height: int) -> tuple[Image.Image, ImageDraw.ImageDraw]:
 
 
 def draw_label(trace: ShownTrace, face: Typeface, width: int) -> Image.Image:
-    """`man  trace 3, +0.12`, in the trace's colour; the second half only where there is room for it."""
+    """`man  trace 3, +0.12`, in the trace's colour; the second half only where there is room for it.
+
+    A trace that raises no word has its number alone.
+    """
     image, draw = blank(width, LABEL + 12)
     middle = LABEL // 2 + 3
     draw.rectangle((0, middle - 7, 13, middle + 7), fill=trace.colour)
-    draw.text((22, middle), trace.concept.word, INK, face(LABEL), anchor="lm")
-    start = 22 + face(LABEL).getlength(trace.concept.word) + 12
+    name = trace.concept.word if trace.concept else f"trace {trace.number}"
+    draw.text((22, middle), name, INK, face(LABEL), anchor="lm")
+    start = 22 + face(LABEL).getlength(name) + 12
     note = f"trace {trace.number}, {trace.share:+.2f}"
-    if start + face(HEADING).getlength(note) <= width:
+    if trace.concept and start + face(HEADING).getlength(note) <= width:
         draw.text((start, middle + 1), note, PALE, face(HEADING), anchor="lm")
     return image
 
 
-def draw_concepts(concepts: Sequence[Concept], colours: Mapping[str, Colour], face: Typeface) -> Image.Image:
-    """A bar for each concept word's confidence, in the colour of its trace if one is shown."""
+def draw_concepts(tracing: Tracing, colours: Mapping[str, Colour], face: Typeface) -> Image.Image:
+    """A bar for each concept word's confidence, in the colour of its trace if one is shown.
+
+    Where a probe has half the say, a line in the bar, and the second number, are the traces' own confidence.
+    """
+    concepts = tracing.raised
     margin = max(round(face(TEXT).getlength(each.word)) for each in concepts)
-    heading = "concept words"
-    width = max(margin + 12 + _BAR + 54, round(face(HEADING).getlength(heading)))
+    heading = "concept words" + (" (by the traces alone)" if tracing.has_probe else "")
+    width = (
+        margin + 12 + max(_BAR + (116 if tracing.has_probe else 54), round(face(HEADING).getlength(heading)))
+    )
     image, draw = blank(width, (len(concepts) + 1) * _ROW)
     draw.text((margin + 12, _ROW // 2 - 2), heading, PALE, face(HEADING), anchor="lm")
     for row, concept in enumerate(concepts, start=1):
@@ -79,6 +97,10 @@ def draw_concepts(concepts: Sequence[Concept], colours: Mapping[str, Colour], fa
         end = left + round(_BAR * concept.confidence)
         draw.rectangle((left, top, end, bottom), fill=colour or _UNMARKED)
         number = f"{concept.confidence:.2f}"
+        if tracing.has_probe:
+            own = float(tracing.trace_confidences[row - 1])
+            draw.line((left + round(_BAR * own), top, left + round(_BAR * own), bottom), fill=INK, width=2)
+            number += f"  ({own:.2f})"
         draw.text((left + _BAR + 10, middle), number, PALE, face(HEADING), anchor="lm")
     return image
 
@@ -112,8 +134,11 @@ def draw_caption(
     top = _ROW if kinds else 0
     block = CAPTION + 20 + len(names) * _ROW
     used = max(sum(columns[place] for place in line) for line in lines)
-    image, draw = blank(max(margin + used, _legend_width(kinds, face)), top + len(lines) * (block + 8))
-    _draw_legend(draw, kinds, face)
+    legend = _legend(tracing)
+    image, draw = blank(
+        max(margin + used, _legend_width(legend, kinds, face)), top + len(lines) * (block + 8)
+    )
+    _draw_legend(draw, legend, kinds, face)
     for line in lines:
         for row, name in enumerate(names):
             middle = top + CAPTION + 20 + row * _ROW + _ROW // 2
@@ -134,21 +159,26 @@ def draw_caption(
 
 
 _Kind = tuple[str, Colour, NDArray[np.float32]]
-_LEGEND = "each word's attention on the concept words"
 
 
-def _legend_width(kinds: Sequence[_Kind], face: Typeface) -> int:
+def _legend(tracing: Tracing) -> str:
+    """Whose attention it is: a sentence that several runs say together has none in common."""
+    among = f"; it is one of {len(tracing.said_by)} models that said this sentence"
+    return f"what '{tracing.run_name}' attended to for each word{among if len(tracing.said_by) > 1 else ''}"
+
+
+def _legend_width(legend: str, kinds: Sequence[_Kind], face: Typeface) -> int:
     letters = face(HEADING)
     named = sum(20 + letters.getlength(name) + 24 for name, _, _ in kinds)
-    return round(letters.getlength(_LEGEND) + 24 + named) if kinds else 0
+    return round(letters.getlength(legend) + 24 + named) if kinds else 0
 
 
-def _draw_legend(draw: ImageDraw.ImageDraw, kinds: Sequence[_Kind], face: Typeface) -> None:
+def _draw_legend(draw: ImageDraw.ImageDraw, legend: str, kinds: Sequence[_Kind], face: Typeface) -> None:
     if not kinds:
         return
     letters, middle = face(HEADING), _ROW // 2 - 2
-    draw.text((0, middle), _LEGEND, PALE, letters, anchor="lm")
-    left = letters.getlength(_LEGEND) + 24
+    draw.text((0, middle), legend, PALE, letters, anchor="lm")
+    left = letters.getlength(legend) + 24
     for name, colour, _ in kinds:
         draw.rectangle((left, middle - 6, left + 12, middle + 6), fill=colour)
         draw.text((left + 20, middle), name, PALE, letters, anchor="lm")

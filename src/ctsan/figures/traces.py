@@ -45,42 +45,50 @@ def choose_traces(
 ) -> tuple[ShownTrace, ...]:
     """The traces to show: those asked for, else the ones that raise a concept, else the surest ones, most.
 
-    Without a concept, every surest word in turn gets the trace that raises it most among those still free.
+    Without a concept, the surest words that the traces together raise get, one after the other, the trace
+    that raises them most among those still free. A trace that lowers a word's score is never shown for it.
+
+    Args:
+        numbers: of traces, from 1.
 
     Raises:
-        UsageError: there is no trace of that number.
+        UsageError: there is no trace of that number, or none that raises a word.
     """
     row = None if concept is None else [each.word for each in tracing.raised].index(concept)
     count = tracing.shares.shape[1]
+    # What traces may stand for: the word that was asked for, or those that all traces together raise.
+    is_raised = tracing.shares.sum(axis=1) > 0 if row is None else np.arange(len(tracing.raised)) == row
+    shares = np.where(is_raised[:, None], tracing.shares, 0)  # (raised, L)
+    chosen: list[tuple[int, int]] = []  # places of traces and words
     if numbers is not None:
-        if wrong := [number for number in numbers if not 0 <= number < count]:
+        if wrong := [number for number in numbers if not 1 <= number <= count]:
             listed = ", ".join(map(str, wrong))
-            raise UsageError(f"There is no trace {listed}: the model's traces are 0 to {count - 1}.")
-        chosen = [
-            (number, int(tracing.shares[:, number].argmax()) if row is None else row)
-            for number in dict.fromkeys(numbers)
-        ]
+            raise UsageError(f"There is no trace {listed}: the model's traces are 1 to {count}.")
+        chosen = [(number - 1, int(shares[:, number - 1].argmax())) for number in dict.fromkeys(numbers)]
     elif row is not None:
-        best = (-tracing.shares[row]).argsort(kind="stable")[:NUM_SHOWN]
-        chosen = [(int(number), row) for number in best if tracing.shares[row, number] > 0] or [
-            (int(best[0]), row)
-        ]
+        best = (-shares[row]).argsort(kind="stable")[:NUM_SHOWN]
+        chosen = [(int(trace), row) for trace in best if shares[row, trace] > 0]
     else:
-        chosen = []
         free = np.ones(count, dtype=bool)
-        for word in range(min(NUM_SHOWN, len(tracing.concepts), count)):
-            number = int(np.where(free, tracing.shares[word], -np.inf).argmax())
-            if tracing.shares[word, number] > 0 or not chosen:  # no free trace may raise the word
-                free[number] = False
-                chosen.append((number, word))
+        for word in range(len(tracing.concepts)):
+            trace = int(np.where(free, shares[word], 0).argmax())
+            if len(chosen) < NUM_SHOWN and free[trace] and shares[word, trace] > 0:
+                free[trace] = False
+                chosen.append((trace, word))
+    if not chosen:
+        named = "a concept word that the model sees" if concept is None else repr(concept)
+        raise UsageError(
+            f"No trace raises {named} in this clip. Name another word with --concept, or traces by their "
+            f"numbers, 1 to {count}: --traces 1,{count}"
+        )
     return tuple(
         ShownTrace(
-            number,
-            tracing.raised[word],
-            float(tracing.shares[word, number]),
+            trace + 1,
+            tracing.raised[word] if shares[word, trace] > 0 else None,
+            max(0.0, float(shares[word, trace])),
             TRACE_COLOURS[place % len(TRACE_COLOURS)],
         )
-        for place, (number, word) in enumerate(chosen)
+        for place, (trace, word) in enumerate(chosen)
     )
 
 
@@ -92,7 +100,7 @@ class Stage:
         self._tracing, self._traces = tracing, traces
         self._heat = HeatMap(tracing, width=width, height=height)
         self._face = typeface_for(_all_text(tracing))
-        concepts = draw_concepts(tracing.raised, _colours(traces), self._face)
+        concepts = draw_concepts(tracing, _colours(traces), self._face)
         labels = [draw_label(trace, self._face, max(width, 120)) for trace in traces]
         self._step = labels[0].width + _GAP
         pictures = len(traces) * self._step - _GAP
@@ -127,7 +135,7 @@ class Stage:
         figure = self._backgrounds[word].copy()
         height, width = picture.shape[:2]
         for place, trace in enumerate(self._traces):
-            levels = self._heat(attention_at(self._tracing, trace.number, time))
+            levels = self._heat(attention_at(self._tracing, trace.place, time))
             left = _MARGIN + place * self._step
             figure[self._top : self._top + height, left : left + width] = overlay(
                 picture, levels, trace.colour
@@ -199,7 +207,7 @@ def draw_figure(clip: Path, tracing: Tracing, traces: Sequence[ShownTrace]) -> I
     face = typeface_for(_all_text(tracing))
     strip = len(pictures) * (width + _GAP) - _GAP
     labels = [draw_label(trace, face, strip) for trace in traces]
-    concepts = draw_concepts(tracing.raised, _colours(traces), face)
+    concepts = draw_concepts(tracing, _colours(traces), face)
     beside = strip + 4 * _GAP + concepts.width
     caption = draw_caption(tracing, face, max_width=max(beside, _CAPTION_WIDTH))
     row_height = labels[0].height + height + _GAP
@@ -210,7 +218,7 @@ def draw_figure(clip: Path, tracing: Tracing, traces: Sequence[ShownTrace]) -> I
         top = _MARGIN + row * row_height
         image.paste(label, (_MARGIN, top))
         for column, (picture, time) in enumerate(pictures):
-            levels = heat(attention_at(tracing, trace.number, time))
+            levels = heat(attention_at(tracing, trace.place, time))
             place = (_MARGIN + column * (width + _GAP), top + label.height)
             image.paste(Image.fromarray(overlay(picture, levels, trace.colour)), place)
     for column, (_, time) in enumerate(pictures):
@@ -233,7 +241,7 @@ def _strip(clip: Path, times: NDArray[np.float64]) -> list[tuple[Pixels, float]]
 
 def _colours(traces: Sequence[ShownTrace]) -> dict[str, tuple[int, int, int]]:
     """Of the concept words; one with several traces has the first one's."""
-    return {trace.concept.word: trace.colour for trace in reversed(traces)}
+    return {trace.concept.word: trace.colour for trace in reversed(traces) if trace.concept}
 
 
 def _all_text(tracing: Tracing) -> str:

@@ -40,6 +40,7 @@ class ClipEncoding(NamedTuple):
             concepts=self.concepts[clips],
             concept_words=self.concept_words[clips],
             confidences=self.confidences[clips],
+            detection=None if self.detection is None else self.detection.of(clips),
         )
 
     def to(self, device: torch.device) -> ClipEncoding:

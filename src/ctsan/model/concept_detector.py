@@ -37,6 +37,11 @@ class Detection(NamedTuple):
         best = self.scores.topk(num_concepts, dim=1)
         return best.indices, best.values.sigmoid()
 
+    def of(self, clips: Tensor) -> Detection:
+        """Rows of some clips."""
+        learnt = None if self.learnt is None else self.learnt[clips]
+        return Detection(self.scores[clips], self.attention[clips], self.states[clips], learnt)
+
     def to(self, device: torch.device) -> Detection:
         learnt = None if self.learnt is None else self.learnt.to(device)
         return Detection(self.scores.to(device), self.attention.to(device), self.states.to(device), learnt)

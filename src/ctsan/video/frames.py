@@ -74,6 +74,12 @@ def sample_times(
     return np.arange(count, dtype=np.float64) * spacing
 
 
+def subsample(num_frames: int, max_frames: int) -> NDArray[np.int64]:
+    """The places of at most `max_frames` frames, evenly over `num_frames`; all places if there are fewer."""
+    kept = min(num_frames, max_frames)
+    return np.arange(kept, dtype=np.int64) * num_frames // kept
+
+
 def probe(path: Path) -> VideoInfo:
     """Open a clip, decode its first picture, and tell what it is.
 

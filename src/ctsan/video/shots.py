@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ctsan.video.frames import MAX_FRAMES, SPACING, Frames, Picture, every_frame
+from ctsan.video.frames import MAX_FRAMES, SPACING, Frames, Picture, every_frame, subsample
 
 MAX_SECONDS = 30.0  # longer shots are split
 MIN_SECONDS = 1.0  # shorter ones belong to the shot before
@@ -73,8 +73,7 @@ def frames_of_shots(
         VideoError: the video cannot be read.
     """
     for shot, taken in _pieces(path, size=size, spacing=spacing):
-        count = min(len(taken), max_frames)
-        chosen = [taken[place * len(taken) // count] for place in range(count)]
+        chosen = [taken[place] for place in subsample(len(taken), max_frames)]
         pixels = np.stack([pixels for pixels, _ in chosen if pixels is not None])
         yield shot, Frames(pixels, np.array([time for _, time in chosen]))
 

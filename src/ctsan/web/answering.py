@@ -60,20 +60,23 @@ def listed(found: Iterable[Concept]) -> list[schema.ConceptWord]:
 
 
 def _description(predictor: ClipPredictor, clip: Path, found: Description) -> schema.DescriptionAnswer:
-    """Words come with the attention of the run that looks: an ensemble has none in common."""
+    """Words come with the attention of the run that looks: runs that say a sentence together have none in
+    common.
+    """
     best = found.captions[0]
     words = best.text.split()
     attended: list[str] = []
     weights: list[list[float]] = [[] for _ in words]
-    if found.concepts:
-        tracing = predictor.trace(clip)
-        if tracing.output_weights is not None:
-            attended = [each.word for each in tracing.concepts]
-            weights = _listed(tracing.output_weights)
+    tracing = predictor.trace(clip) if predictor.can_trace else None
+    if tracing is not None and tracing.output_weights is not None:
+        attended = [each.word for each in tracing.concepts]
+        weights = _listed(tracing.output_weights)
     return schema.DescriptionAnswer(
         caption=best.text,
         score=best.score,
         words=[schema.SaidWord(word=word, attention=own) for word, own in zip(words, weights, strict=True)],
+        said_by=predictor.num_describing,
+        run=tracing.run_name if tracing else None,
         attended=attended,
         concepts=listed(found.concepts),
     )
@@ -86,8 +89,15 @@ def _traces(tracing: Tracing) -> schema.TracesAnswer:
         columns=_listed(tracing.columns),
         attention=_listed(tracing.attention),
         concepts=[
-            schema.RaisedConcept(word=each.word, confidence=each.confidence, shares=_listed(shares))
-            for each, shares in zip(tracing.raised, tracing.shares, strict=True)
+            schema.RaisedConcept(
+                word=each.word,
+                confidence=each.confidence,
+                trace_confidence=float(own),
+                shares=_listed(shares),
+            )
+            for each, own, shares in zip(
+                tracing.raised, tracing.trace_confidences, tracing.shares, strict=True
+            )
         ],
     )
 

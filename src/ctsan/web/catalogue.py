@@ -65,10 +65,6 @@ class Catalogue:
         """Raises: StoreError: there is no such library, or it cannot be used."""
         return cls(folder.name, ServedSearcher(folder, watcher, loaded=loaded, weights=weights))
 
-    @property
-    def backbones(self) -> list[str]:
-        return list(dict.fromkeys(run.recipe.backbone for run in self.searcher.runs))
-
     def search(self, ask: Callable[[ServedSearcher], Found]) -> tuple[Found, list[str]]:
         """What was found, and an id for each hit."""
         found = ask(self.searcher)

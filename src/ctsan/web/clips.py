@@ -39,7 +39,7 @@ class Clip:
     width: int | None = None
     height: int | None = None
     poster: bytes | None = None
-    pictures: list[bytes] = field(default_factory=list)  # JPEG, squashed as the models see them
+    pictures: list[bytes] = field(default_factory=list)  # JPEG, of the sampled frames, squashed
     times: list[float] = field(default_factory=list)
     shots_state: State | None = None  # None where there are none to come
     shots_progress: float = 0.0

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,11 +39,12 @@ class Readers:
     """Workers that wait for files.
 
     Args:
-        backbones: names of the networks whose maps are wanted, and files of weights where they need them.
+        max_frames: of a clip that runs take in, by the name of the network whose maps they want.
+        weights: the file of a network that is not installed with ctsan.
     """
 
-    def __init__(self, backbones: Sequence[tuple[str, Path | None]], limits: Limits) -> None:
-        named = [[name, str(weights) if weights else None] for name, weights in backbones]
+    def __init__(self, max_frames: Mapping[str, list[int]], limits: Limits, *, weights: Path | None) -> None:
+        named = [[name, str(weights) if weights else None, own] for name, own in max_frames.items()]
         self._settings = json.dumps({"backbones": named, "memory": limits.worker_bytes})
         self._limits = limits
         self._idle: asyncio.LifoQueue[_Worker | None] = asyncio.LifoQueue()  # None: one has to be started

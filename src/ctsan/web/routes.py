@@ -104,7 +104,7 @@ async def poster(clip: Found) -> Response:
 
 @router.get("/clips/{clip_id}/pictures/{number}", responses=JPEG, response_class=Response)
 async def picture(clip: Found, number: int) -> Response:
-    """One of the frames that the models see, from 0, squashed to a square."""
+    """One of the sampled frames, from 0, squashed to a square."""
     if not 0 <= number < len(clip.pictures):
         raise UnknownError(f"There is no frame {number}: there are {len(clip.pictures)} so far, from 0.")
     return as_jpeg(clip.pictures[number])

@@ -51,7 +51,9 @@ class ClipState(BaseModel):
     duration: float | None = Field(description="Seconds; 0 for a picture; null until it is known.")
     width: int | None = Field(description="In proportion to the height; null until it is known.")
     height: int | None
-    times: list[float] = Field(description="Seconds of the frames that the models see.")
+    times: list[float] = Field(
+        description="Seconds of the frames that were sampled; a model takes in some of them, evenly."
+    )
     shots: ShotsState | None = Field(description="Of a long video.")
 
 
@@ -63,22 +65,25 @@ class ConceptWord(BaseModel):
 class SaidWord(BaseModel):
     word: str
     attention: list[float] = Field(
-        description="On each of `concepts`, in saying the word; empty where the model has no such attention."
+        description="Of `run` on each of `attended`, in saying the word; empty where it has no attention."
     )
 
 
 class DescriptionAnswer(BaseModel):
     caption: str
-    score: float = Field(description="Mean log-probability of a word.")
+    score: float = Field(description="What the sentences were ordered by: the highest was said.")
     words: list[SaidWord]
-    attended: list[str] = Field(description="The concept words that `attention` is on.")
+    said_by: int = Field(description="How many models said the sentence together.")
+    run: str | None = Field(description="The one of them that looked and attended; null if none has traces.")
+    attended: list[str] = Field(description="Its concept words, which `attention` is on.")
     concepts: list[ConceptWord]
 
 
 class RaisedConcept(BaseModel):
     word: str
     confidence: float
-    shares: list[float] = Field(description="What each trace adds to the score of the word.")
+    trace_confidence: float = Field(description="By the traces alone, where a probe has half the say.")
+    shares: list[float] = Field(description="What each trace adds to the traces' score of the word.")
 
 
 class TracesAnswer(BaseModel):

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from ctsan.answers import Caption, Description, Tracing
 from ctsan.errors import VideoError
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.concept_detector import Detection
 from ctsan.predictor import Predictor
 from ctsan.tasks.building import TaskName
+from ctsan.tracing import has_traces
 from ctsan.trained_run import TrainedRun, answering
-from ctsan.video.store import Maps
-from ctsan.watching import Look, Watcher
+from ctsan.video.clip_maps import ClipMaps
+from ctsan.watching import Look, Watcher, look_of
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +26,7 @@ class _Seen:
     """A clip, and what runs made of it: most clips are asked about more than once."""
 
     times: NDArray[np.float64]
-    maps: Mapping[str, Maps]
+    maps: Mapping[str, ClipMaps]
     encodings: dict[int, ClipEncoding] = field(default_factory=dict)  # by the run's identity
     description: Description | None = None
 
@@ -38,7 +38,7 @@ class SeenClips(Watcher):
         super().__init__(weights)
         self._clips: dict[str, _Seen] = {}
 
-    def add(self, clip: str, maps: Mapping[str, Maps], times: NDArray[np.float64]) -> None:
+    def add(self, clip: str, maps: Mapping[str, ClipMaps], times: NDArray[np.float64]) -> None:
         """Args:
         maps: by the name of the backbone.
         """
@@ -61,7 +61,7 @@ class SeenClips(Watcher):
             except VideoError as error:
                 yield error
             else:
-                yield Look(str(clip), seen.times, [seen.maps[run.recipe.backbone] for run in runs])
+                yield look_of(str(clip), seen.times, seen.maps, runs)
 
     def encode(self, looks: Sequence[Look], runs: Sequence[TrainedRun]) -> list[ClipEncoding]:
         if len(looks) == 1 and (seen := self._clips.get(looks[0].clip)):
@@ -72,8 +72,7 @@ class SeenClips(Watcher):
         for row, look in enumerate(looks):
             if seen := self._clips.get(look.clip):  # it may have been forgotten meanwhile
                 for run, maps, encoding in zip(runs, look.maps, encodings, strict=True):
-                    frames = min(len(maps), run.settings.model.max_frames)
-                    seen.encodings[id(run)] = _of_one(encoding, row, frames)
+                    seen.encodings[id(run)] = _of_one(encoding, row, len(maps))
         return encodings
 
     def encode_new(self, clips: Iterable[Path], runs: Sequence[TrainedRun]) -> None:
@@ -99,13 +98,17 @@ class ClipPredictor(Predictor):
             run.load()
 
     @property
-    def backbones(self) -> list[str]:
-        """The names of the networks whose maps the runs need."""
-        return list(dict.fromkeys(run.recipe.backbone for run in self.runs))
-
-    @property
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(run.task for run in self.runs))
+
+    @property
+    def num_describing(self) -> int:
+        """How many runs say a sentence together."""
+        return sum(run.task == "describe" for run in self.runs)
+
+    @property
+    def can_trace(self) -> bool:
+        return any(run.task == "describe" and has_traces(run) for run in self.runs)
 
     def described(self, clips: Sequence[Path]) -> list[Description]:
         """What is said of clips: together of those that nobody asked about yet, and it is kept.
@@ -143,12 +146,8 @@ def _of_one(encoding: ClipEncoding, row: int, frames: int) -> ClipEncoding:
 
     A copy, so that the others can be forgotten.
     """
-    detection = encoding.detection
-    if detection is not None:
-        detection = Detection(
-            detection.scores[row : row + 1].clone(),
-            detection.attention[row : row + 1, :frames].clone(),
-            detection.states[row : row + 1].clone(),
-        )
-    rows = torch.tensor([row], device=encoding.concepts.device)
-    return encoding.of(rows)._replace(detection=detection)
+    own = encoding.of(torch.tensor([row], device=encoding.concepts.device))
+    if own.detection is None:
+        return own
+    attention = own.detection.attention[:, :frames].clone()
+    return own._replace(detection=own.detection._replace(attention=attention))

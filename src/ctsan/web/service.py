@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctsan.answers import Description, Scene
-from ctsan.video.store import Maps
+from ctsan.video.clip_maps import ClipMaps
+from ctsan.watching import frames_taken
 from ctsan.web.catalogue import Catalogue
 from ctsan.web.clips import Clip, DescribedShot, Shelf
 from ctsan.web.limits import Limits
@@ -47,14 +48,14 @@ class Service:
         self.predictor, self.limits = predictor, limits
         self.catalogue: Catalogue | None = None
         self._models = ModelThread(questions=limits.questions, together=limits.questions_together)
-        backbones = dict.fromkeys(predictor.backbones)
+        runs = list(predictor.runs)
         if library is not None:
             open_library = partial(
                 Catalogue.open, library, predictor.clips, loaded=predictor.runs, weights=weights
             )
             self.catalogue = self._models.run_now(open_library)
-            backbones |= dict.fromkeys(self.catalogue.backbones)
-        self.readers = Readers([(name, weights) for name in backbones], limits)
+            runs += self.catalogue.searcher.runs
+        self.readers = Readers(frames_taken(runs), limits, weights=weights)
         self.shelf = Shelf(limits)
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -195,7 +196,7 @@ class Service:
             await self._take_in(clip, messages)
 
     async def _take_in(self, clip: Clip, messages: AsyncIterator[Message]) -> None:
-        seen, maps, times = self.predictor.clips, dict[str, Maps](), np.zeros(0)
+        seen, maps, times = self.predictor.clips, dict[str, ClipMaps](), np.zeros(0)
         picture, start, end = b"", 0.0, 0.0
         async for head, body in messages:
             match head["kind"]:
@@ -209,7 +210,8 @@ class Service:
                     clip.progress = float(head["share"])
                 case "maps":
                     array = np.frombuffer(bytearray(body), dtype=np.float16).reshape(head["shape"])
-                    maps[str(head["backbone"])], times = array, np.array(head["times"])
+                    times, places = np.array(head["times"]), np.array(head["places"], dtype=np.int64)
+                    maps[str(head["backbone"])] = ClipMaps(len(times), places, array)
                 case "read":
                     seen.add(clip.id, maps, times)
                     maps = {}
@@ -225,7 +227,9 @@ class Service:
                     clip.shots_progress = min(1.0, end / (clip.duration or end))
                     clip.used = time.monotonic()
 
-    def _describe_shot(self, clip_id: str, maps: dict[str, Maps], times: NDArray[np.float64]) -> Description:
+    def _describe_shot(
+        self, clip_id: str, maps: dict[str, ClipMaps], times: NDArray[np.float64]
+    ) -> Description:
         shot_id = f"{clip_id} shot"  # a space: it is no id that a client could name
         self.predictor.clips.add(shot_id, maps, times)
         try:

@@ -22,6 +22,7 @@ from PIL import Image
 
 from ctsan.errors import VideoError
 from ctsan.video.backbone import Backbone, find_backbone
+from ctsan.video.clip_maps import needed_frames
 from ctsan.video.engine import Engine, load_engine
 from ctsan.video.frames import Frames, pictures_at, probe, sample_frames
 from ctsan.video.shots import MAX_SECONDS, frames_of_shots
@@ -37,6 +38,7 @@ _OPEN_FILES = 64
 class Network:
     backbone: Backbone
     engine: Engine
+    max_frames: list[int]  # of a clip that runs take in: one number or more
 
 
 def main() -> None:
@@ -45,9 +47,9 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints goes to stderr, not among the messages
     networks = []
-    for name, weights in settings["backbones"]:
+    for name, weights, max_frames in settings["backbones"]:
         backbone = find_backbone(name, Path(weights) if weights else None)
-        networks.append(Network(backbone, load_engine(backbone)))
+        networks.append(Network(backbone, load_engine(backbone), max_frames))
     _confine(settings["memory"])
     _send(out, Message({"kind": "started"}))
     while (request := receive_from(sys.stdin.buffer)) is not None:
@@ -87,19 +89,21 @@ def read_clip(file: Path, networks: list[Network], limits: Mapping[str, Any]) ->
     frames = {
         size: sample_frames(file, size=size) for size in {each.backbone.image_size for each in networks}
     }
-    total = sum(len(frames[each.backbone.image_size].times) for each in networks)
-    done = 0
-    for place, network in enumerate(networks):
+    places = [
+        needed_frames(len(frames[each.backbone.image_size].times), each.max_frames) for each in networks
+    ]
+    total, done = sum(map(len, places)), 0
+    for number, network in enumerate(networks):
         sampled = frames[network.backbone.image_size]
-        if place == 0:
+        if number == 0:
             for pixels, time in zip(sampled.pixels, sampled.times, strict=True):
                 yield Message({"kind": "picture", "time": float(time)}, _jpeg(pixels))
         parts = []
-        for start in range(0, len(sampled.pixels), _BATCH):
-            parts.append(network.engine(sampled.pixels[start : start + _BATCH]))
+        for start in range(0, len(places[number]), _BATCH):
+            parts.append(network.engine(sampled.pixels[places[number][start : start + _BATCH]]))
             done += len(parts[-1])
             yield Message({"kind": "progress", "share": done / total})
-        yield _maps(network, np.concatenate(parts), sampled)
+        yield _maps(network, places[number], np.concatenate(parts), sampled)
     is_long = info.duration > MAX_SECONDS and limits["shots"] > 0
     yield Message({"kind": "read", "shots": is_long})
     if is_long:
@@ -126,14 +130,16 @@ def _read_shots(file: Path, networks: list[Network], most: int) -> Iterator[Mess
         middle = frames.pixels[len(frames.pixels) // 2]
         yield Message({"kind": "shot", "start": shot.start, "end": shot.end}, _jpeg(middle))
         for network in networks:
-            yield _maps(network, network.engine(frames.pixels), frames)
+            places = needed_frames(len(frames.times), network.max_frames)
+            yield _maps(network, places, network.engine(frames.pixels[places]), frames)
         yield Message({"kind": "shot read", "end": shot.end})
 
 
-def _maps(network: Network, maps: NDArray[np.float16], frames: Frames) -> Message:
+def _maps(network: Network, places: NDArray[np.int64], maps: NDArray[np.float16], frames: Frames) -> Message:
     head = {
         "kind": "maps",
         "backbone": network.backbone.name,
+        "places": places.tolist(),
         "shape": maps.shape,
         "times": frames.times.tolist(),
     }

@@ -28,12 +28,14 @@ export class Describing {
     this.#chips.clear();
     const hasAttention = description.attended.length > 0;
     at("caption").replaceChildren(...description.words.flatMap((word) => [this.#word(word, hasAttention), " "]));
+    at("caption").title = `score: what the sentences were ordered by; ${description.score.toFixed(2)} here`;
     at("caption-hint").hidden = !hasAttention;
+    at("caption-hint").textContent = this.#hint();
     at("concepts").replaceChildren(...description.concepts.map((concept) => this.#chip(concept)));
     this.#confidences();
     at("description").hidden = false;
     say(`It says: ${description.caption}`);
-    if (!description.concepts.length) return description;
+    if (!description.run) return description;
     ask(`/api/clips/${clip}/traces`, { signal })
       .then((traces) => this.#take(traces))
       .catch(showProblem);
@@ -51,22 +53,40 @@ export class Describing {
     this.#hide();
   }
 
+  // Whose attention it is: models that say a sentence together have none in common.
+  #attending() {
+    const { run, said_by } = this.#description;
+    return said_by > 1 ? `${run}, one of ${said_by} models that said this sentence,` : run;
+  }
+
+  #hint() {
+    return `Point at a word to see what ${this.#attending()} attended to.`;
+  }
+
   #word({ word, attention }, hasAttention) {
     if (!hasAttention) return element("span", {}, word);
     const strongest = this.#description.attended
       .map((concept, place) => [concept, attention[place]])
       .sort((one, other) => other[1] - one[1]);
-    const told = strongest.slice(0, 3).map(([concept, weight]) => `${concept} ${percent(weight)}`);
+    const told = strongest
+      .slice(0, 3)
+      .filter(([, weight]) => Math.round(100 * weight) > 0)
+      .map(([concept, weight]) => `${concept} ${percent(weight)}`)
+      .join(", ");
     const button = element("button", { type: "button", className: "word" }, word);
-    button.setAttribute("aria-label", `${word}: from ${told.join(", ")}`);
+    button.setAttribute("aria-label", `${word}: ${this.#description.run} attended to ${told}`);
     const enter = () => {
       at("concepts").classList.add("attended");
-      for (const [concept, weight] of strongest) this.#fillChip(concept, weight / (strongest[0][1] || 1), weight);
-      at("caption-hint").textContent = `“${word}” came from ${told.join(", ")}.`;
+      const weights = new Map(strongest);
+      for (const concept of this.#chips.keys()) {
+        const weight = weights.get(concept) ?? 0;
+        this.#fillChip(concept, weight / (strongest[0][1] || 1), weight);
+      }
+      at("caption-hint").textContent = `For “${word}” ${this.#attending()} attended to ${told}.`;
     };
     const leave = () => {
       at("concepts").classList.remove("attended");
-      at("caption-hint").textContent = "Point at a word to see which concept words it came from.";
+      at("caption-hint").textContent = this.#hint();
       this.#confidences();
     };
     button.addEventListener("pointerenter", enter);
@@ -96,15 +116,22 @@ export class Describing {
     const found = this.#chips.get(word);
     if (!found) return;
     found.chip.style.setProperty("--fill", fill.toFixed(3));
-    found.number.textContent = percent(share);
+    found.number.textContent = Math.round(100 * share) > 0 ? percent(share) : "";
   }
 
   #showConcept(word) {
     const found = this.#traces?.concepts.find((concept) => concept.word === word);
     if (!found) return;
     const weights = shareOf(found.shares);
+    if (!weights) {
+      this.#light(null, `The traces lower the score of “${word}”: there is nothing to show for it`, null);
+      say(at("trace-name").value);
+      return;
+    }
     const order = weights.map((_, trace) => trace).sort((one, other) => weights[other] - weights[one]);
-    this.#light(weights, `“${word}”, most by trace ${order[0] + 1}`, word);
+    const alone = percent(found.trace_confidence);
+    const own = alone === percent(found.confidence) ? "" : `; by the traces alone ${alone}`;
+    this.#light(weights, `“${word}”, most by trace ${order[0] + 1}${own}`, word);
     at("trace").value = order[0] + 1;
   }
 

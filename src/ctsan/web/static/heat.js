@@ -82,9 +82,11 @@ export class HeatMap {
 }
 
 // How much each trace counts for a concept word: what it adds to its score beyond the other traces.
+// Null where the traces together lower the score.
 export function shareOf(shares) {
   const mean = shares.reduce((total, share) => total + share, 0) / shares.length;
-  const raising = shares.map((share) => Math.max(0, share - Math.max(0, mean)));
+  if (mean <= 0) return null;
+  const raising = shares.map((share) => Math.max(0, share - mean));
   const sum = raising.reduce((total, share) => total + share, 0);
   return raising.map((share) => (sum > 0 ? share / sum : 1 / shares.length));
 }

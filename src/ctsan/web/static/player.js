@@ -1,4 +1,4 @@
-// What plays: the browser's own video, or, where it cannot play the file, the frames that the model sees.
+// What plays: the browser's own video, or, where it cannot play the file, the frames that were sampled.
 
 const PLAY = "M8 5v14l11-7z";
 const PAUSE = "M7 5h4v14H7zM13 5h4v14h-4z";
@@ -76,7 +76,7 @@ export class Player extends EventTarget {
     this.#tell();
   }
 
-  // What the server knows of the clip: proportions, length, and the frames that the model sees.
+  // What the server knows of the clip: proportions, length, and the frames that were sampled.
   know({ width, height, duration }) {
     if (width && height) this.#stage.style.setProperty("--ratio", width / height);
     this.#length = duration ?? this.#length;
