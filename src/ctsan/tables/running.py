@@ -104,7 +104,7 @@ def run(
     check_folder(folder)
     with training_alone(folder):
         began = time.monotonic()
-        task, first_step = _prepared(workshop, training, settings), _steps_done(folder)
+        task, first_step = prepared(workshop, training, settings), _steps_done(folder)
         outcome = train(
             task,
             folder,
@@ -140,7 +140,7 @@ def _steps_done(folder: Path) -> int:
     return int(rows[-1]["step"]) if rows else 0
 
 
-def _prepared(workshop: Workshop, training: Training, settings: Settings) -> Task[Any]:
+def prepared(workshop: Workshop, training: Training, settings: Settings) -> Task[Any]:
     """The run's folder, and its task with the model that it starts with."""
     folder, words, store = training.folder(workshop.out), workshop.words, workshop.store
     source = description_of(training)
