@@ -55,6 +55,9 @@ OTHER_VALUES = {
     "detector.kind": "average",
     "retrieval.regression": "false",  # of a dual encoder, which begins as one
     "optimiser.schedule": "constant",
+    "detector.random_words": "fixed",
+    "loss.retrieval_negatives": "clips",
+    "training.transfer": "detector",
     "training.precision": "bfloat16",
 }
 REFUSED = {
@@ -106,7 +109,10 @@ def traits(workshop: Workshop, training: Training) -> tuple[object, ...]:
     """All that makes a run and its measurement, except for settings that nobody has looked at."""
     settings = workshop.settings(training)
     task = prepared(workshop, training, settings)
-    looked_at = {"training.captions_per_clip", "training.keep_clips"}  # by `prepared`, not by the loop
+    looked_at = {  # by `prepared`, not by the loop
+        *("training.captions_per_clip", "training.keep_clips"),
+        *("training.transfer", "training.corrupt_concepts"),
+    }
     loop = [
         (name, value)
         for section in ("optimiser", "training")
