@@ -10,6 +10,7 @@ import pytest
 
 from ctsan.config import (
     PROFILES,
+    TASK_DEFAULTS,
     EnsembleSettings,
     Settings,
     check_resumable,
@@ -17,6 +18,7 @@ from ctsan.config import (
     settings_from_json,
 )
 from ctsan.errors import UsageError
+from ctsan.tasks.building import PRIMARY_METRICS
 
 
 def message_of(*overrides: str, profile: str = "paper") -> str:
@@ -56,6 +58,20 @@ def test_overrides_have_the_kind_of_their_setting_and_the_last_counts() -> None:
     assert settings.attention.input is False
     assert settings.optimiser.schedule == "halve"
     assert settings.model == PROFILES["laptop"].model
+
+
+def test_a_task_has_its_defaults_in_every_profile_and_overrides_come_after_them() -> None:
+    for profile, usual in PROFILES.items():
+        assert all(load_settings(profile, task=task) == usual for task in ("describe", "fill", "rank"))
+        embed = load_settings(profile, ["training.steps=7"], task="embed")
+        assert (embed.training.batch_size, embed.training.steps) == (64, 7)
+        assert (embed.optimiser.learning_rate, embed.optimiser.weight_decay) == (1e-3, 0.05)
+        assert (embed.retrieval.regression, embed.retrieval.phrases) == (True, 16000)
+        assert embed.model == usual.model
+        assert load_settings(profile, ["training.epochs=3"], task="embed").training.steps == 0
+    assert set(TASK_DEFAULTS) == set(PRIMARY_METRICS)
+    with pytest.raises(UsageError, match="Unknown task 'embedd'. Did you mean 'embed'?"):
+        load_settings("paper", task="embedd")
 
 
 def test_unknown_names_are_refused_with_a_suggestion() -> None:

@@ -208,16 +208,41 @@ _BEFORE: Mapping[str, object] = {
 _REMOVED = frozenset({"decoding.hearing"})  # in settings.json of older runs; it has no effect any more
 
 
-def load_settings(profile: str, overrides: Sequence[str] = ()) -> Settings:
-    """A profile with some settings changed: see `overridden`.
+# What a task changes in every profile, as `overridden` takes it; one that changes nothing is there too.
+TASK_DEFAULTS: Mapping[str, tuple[str, ...]] = {
+    "describe": (),
+    "fill": (),
+    "choose": (),
+    "rank": (),
+    # The negatives are the other clips of a batch, so batches are large; few steps are enough. The regression
+    # that the embedding begins as and its phrase probe are solved in closed form, before the first step.
+    "embed": (
+        "training.batch_size=64",
+        "training.steps=600",
+        "optimiser.learning_rate=1e-3",
+        "optimiser.weight_decay=0.05",
+        "retrieval.regression=true",
+        "retrieval.phrases=16000",
+        "retrieval.more_words=30000",
+        "ensemble.standardise=true",
+    ),
+}
+
+
+def load_settings(profile: str, overrides: Sequence[str] = (), *, task: str | None = None) -> Settings:
+    """A profile with the defaults of a task, if one is named, and some settings changed: see `overridden`.
 
     Raises:
-        UsageError: there is no such profile, or an override cannot be taken.
+        UsageError: there is no such profile or task, or an override cannot be taken.
     """
     if profile not in PROFILES:
         hint = did_you_mean(profile, PROFILES) or f"There are {' and '.join(PROFILES)}. "
         raise UsageError(f"Unknown profile {profile!r}. {hint}".strip())
-    return overridden(PROFILES[profile], overrides)
+    if task is not None and task not in TASK_DEFAULTS:
+        hint = did_you_mean(task, TASK_DEFAULTS) or f"There are {', '.join(TASK_DEFAULTS)}. "
+        raise UsageError(f"Unknown task {task!r}. {hint}".strip())
+    defaults = () if task is None else TASK_DEFAULTS[task]
+    return overridden(PROFILES[profile], (*defaults, *overrides))
 
 
 def overridden(settings: Settings, overrides: Sequence[str]) -> Settings:

@@ -12,6 +12,7 @@ from ctsan.errors import UsageError
 from ctsan.tables.layout import TABLES, measured_in
 from ctsan.tables.paper import CLAIMS
 from ctsan.tables.systems import SYSTEMS
+from ctsan.training.run_folder import weights_digest
 
 SMALL = [
     "--set=model.hidden_dim=16",
@@ -62,6 +63,8 @@ def test_all_tables_come_out_of_all_systems_and_nothing_is_trained_twice(
     assert {(one["better"], one["worse"], one["task"]) for one in value["claims"]} == {
         claim for claim in singles if "ensemble" not in claim[0]
     }
+    assert {one["verdict"] for one in value["claims"]} == {"cannot tell"}  # with one seed
+    assert f"of {len(value['claims'])} these clips and seeds cannot tell" in first.out
     page = (tmp_path / "tables.html").read_text()
     assert page.count("<svg") >= 8
     assert "data:image/jpeg;base64," in page
@@ -82,6 +85,29 @@ def test_all_tables_come_out_of_all_systems_and_nothing_is_trained_twice(
     rows = json.loads((tmp_path / "tables.json").read_text())["tables"]["choice-retrieval"]["rows"]
     assert set(rows) == {"base-san", "base-san-ensemble"}
     assert "rank: R@10" in rows["base-san-ensemble"]
+    assert "| Base-SAN (ensemble), 2 + 1 in retrieval |" in (tmp_path / "tables.md").read_text()
+
+    tables(corpus, tmp_path, "--only=base-san", "--only=fill", "--seeds=2", "--ensemble-sizes=paper")
+    assert "6 runs: 3 done already, 3 to do" in capsys.readouterr().err  # a third member and what it needs
+    value = json.loads((tmp_path / "tables.json").read_text())
+    rows = value["tables"]["description-blank"]["rows"]
+    assert len(rows["base-san"]["fill: accuracy"]["values"]) == 2
+    assert len(rows["base-san-ensemble"]["fill: accuracy"]["values"]) == 1
+    members = json.loads((tmp_path / "runs/fill/base-san-ensemble.json").read_text())["made_of"]
+    assert members[:3] == [weights_digest(tmp_path / "runs/fill/base-san" / seed) for seed in "012"]
+    assert value["facts"]["members of an ensemble"] == "3 in blank, 6 in choice, 6 + 1 in retrieval"
+    assert "| Base-SAN (ensemble), 3 in blank |" in (tmp_path / "tables.md").read_text()
+
+
+def test_settings_that_count_for_nothing_are_refused_before_anything_is_done(
+    shapes: Path, tmp_path: Path
+) -> None:
+    options = ("--only=s2vt", "--set=training.keep_clips=true", "--set=training.seed=3")
+    folders = ("--corpus", shapes / "corpus", "--features", shapes / "features", "--out", tmp_path / "out")
+    refused = ctsan("tables", *folders, *options, exit_code=2).stderr
+    assert "--set training.keep_clips: no run that is asked for starts from another." in refused
+    assert "--set training.seed: every system has the seeds 0, 1, … here. Say how many: --seeds N." in refused
+    assert not (tmp_path / "out").exists()
 
 
 def test_runs_of_other_captions_are_not_mixed(shapes: Path, tmp_path: Path) -> None:

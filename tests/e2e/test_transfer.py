@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from commands import ctsan
 from ctsan.cli.preparing import Order, prepare, settings_for
+from ctsan.config import load_settings
 from ctsan.data.reading import read_corpus
 from ctsan.errors import RunError, UsageError
 from ctsan.predictor import Predictor
@@ -20,7 +21,7 @@ from ctsan.text.vocabulary import SPECIALS
 from ctsan.text.words import Words
 from ctsan.trained_run import WORDS_FOLDER
 from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
-from ctsan.training.run_folder import Origin, open_run, weights_digest
+from ctsan.training.run_folder import Origin, create_run, open_run, weights_digest
 from ctsan.video.store import Manifest, Recipe, read_manifest, write_manifest
 from e2e.small_run import SMALL
 
@@ -183,3 +184,21 @@ def test_how_clips_are_seen_can_be_kept(shapes: Path, described: Path, mine: Pat
     seeing = {name for name in old if name.startswith("clip_encoder.")} - {"clip_encoder.word_noise"}
     assert all(old[name].equal(new[name]) for name in seeing)
     assert not old["decode.lstm.layers.0.from_hidden.weight"].equal(new["lstm.layers.0.from_hidden.weight"])
+
+
+def test_an_embedding_that_starts_from_another_takes_over_its_settings_before_the_defaults_of_the_task(
+    tmp_path: Path,
+) -> None:
+    trained = load_settings("laptop", ("retrieval.phrases=5", "training.steps=9"), task="embed")
+    create_run(tmp_path / "trained", task="embed", profile="laptop", settings=trained)
+    new = Order(
+        task="embed",
+        corpus=tmp_path,
+        profile="laptop",
+        overrides=("retrieval.temperature=0.2",),
+        features=None,
+        source=tmp_path / "trained",
+    )
+    [settings] = settings_for(new, [tmp_path / "new"])
+    assert (settings.retrieval.phrases, settings.retrieval.temperature) == (5, 0.2)
+    assert (settings.training.steps, settings.training.batch_size) == (600, 64)  # how to train is said anew

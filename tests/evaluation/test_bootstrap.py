@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ctsan.evaluation.bootstrap import compare, interval, over_seeds
+from ctsan.evaluation.bootstrap import compare, compare_over_seeds, interval, over_seeds
 from ctsan.evaluation.items import blank_tallies, choice_tallies, query_tallies
 from ctsan.evaluation.tally import mean, mean_of, ratio
 
@@ -42,6 +42,31 @@ def test_a_small_difference_in_every_clip_is_larger_than_the_noise_and_unpaired_
     assert compare(mean(hard), mean(hard + 0.1)).verdict == "smaller"
     assert compare(mean(hard + 0.1), mean(hard[::-1])).verdict == "within noise"
     assert compare(mean(hard), mean(hard)).verdict == "within noise"
+
+
+def test_seeds_that_differ_widen_the_interval_of_a_difference_that_every_clip_agrees_on() -> None:
+    clips = np.random.default_rng(1).normal(0, 1, 50)
+    theirs = [mean(clips)] * 3
+    apart = [mean(clips + shift) for shift in (1.0, 1.0, -0.8)]
+    found = compare_over_seeds(apart, theirs)
+    assert found.difference == pytest.approx(0.4)
+    assert found.interval == pytest.approx((-0.8, 1.0))  # thrice the same seed is one draw of 27, or more
+    assert found.verdict == "within noise"
+    assert compare(mean_of(apart), mean_of(theirs)).interval == pytest.approx((0.4, 0.4))
+    alike = [mean(clips + shift) for shift in (0.3, 0.4, 0.5)]
+    assert compare_over_seeds(alike, theirs).interval == pytest.approx((0.3, 0.5))
+    assert compare_over_seeds(alike, theirs).verdict == "larger"
+    assert compare_over_seeds(theirs, alike).verdict == "smaller"
+
+
+def test_seeds_are_drawn_in_pairs_if_there_are_as_many() -> None:
+    clips = np.random.default_rng(1).normal(0, 1, 50)
+    ours = [mean(clips + shift) for shift in (1.1, 2.1, 3.1)]
+    theirs = [mean(clips + shift) for shift in (1.0, 2.0, 3.0)]
+    assert compare_over_seeds(ours, theirs).interval == pytest.approx((0.1, 0.1))
+    one = compare_over_seeds(ours[:1], theirs)
+    assert one.difference == pytest.approx(-0.9)
+    assert one.interval == pytest.approx((-1.9, 0.1))
 
 
 def test_pairs_need_as_many_clips() -> None:

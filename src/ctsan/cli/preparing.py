@@ -12,17 +12,9 @@ from ctsan.cli.output import count, warn
 from ctsan.config import Settings, load_settings
 from ctsan.data.corpus import Corpus, Split
 from ctsan.errors import UsageError
-from ctsan.model.dual_encoder import DualEncoder
-from ctsan.tasks.building import (
-    PRIMARY_METRICS,
-    TaskName,
-    build_model,
-    build_task,
-    start_from_clips,
-    start_probes,
-)
+from ctsan.tasks.building import PRIMARY_METRICS, TaskName
 from ctsan.tasks.task import Task
-from ctsan.tasks.transfer import parts_taken, settings_with, start_from_model
+from ctsan.tasks.transfer import parts_taken, settings_with
 from ctsan.text.embedding import Embedding
 from ctsan.text.vocabulary import SPECIALS
 from ctsan.text.words import Words, prepare_words
@@ -37,6 +29,7 @@ from ctsan.training.run_folder import (
     open_run,
     weights_digest,
 )
+from ctsan.training.setup import set_up_task
 from ctsan.video.backbone import DEFAULT_BACKBONE
 from ctsan.video.store import FeatureStore, Recipe
 
@@ -67,7 +60,7 @@ def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
     Raises:
         UsageError: settings cannot be taken, or a run was started from other weights.
     """
-    settings = load_settings(order.profile, order.overrides)
+    settings = load_settings(order.profile, order.overrides, task=order.task)
     if settings.training.keep_clips and order.source is None:
         raise UsageError(
             "training.keep_clips=true keeps how a trained run sees clips, and there is none. Name one: "
@@ -160,27 +153,9 @@ def prepare(order: Order, clips: Corpus, runs: Sequence[Path], settings: Sequenc
 def load_task(order: Order, clips: Corpus, run: Path, settings: Settings) -> Task[Any]:
     """The task of a run that was prepared, with the model that it starts with."""
     words, features = Words.load(run / WORDS_FOLDER), FeatureStore(order.store(settings))
-    model = build_model(
-        order.task,
-        settings,
-        words,
-        grid=features.grid,
-        channels=features.channels,
-        seed=settings.training.seed,
-    )
-    start_from_clips(model, clips.split("train"), features, words)
-    keep, fresh = False, True
-    if _needs_source(order, run):
-        source = _load_source(order).member.model
-        start_from_model(model, source)
-        fresh = not isinstance(source, DualEncoder)
-        keep = settings.training.keep_clips and getattr(source.clip_encoder, "probe", None) is not None
-    if not (run / CHECKPOINT_FILE).exists():  # which holds them
-        regression = fresh and settings.retrieval.regression
-        start_probes(model, clips.split("train"), features, words, keep=keep, regression=regression)
-    if settings.training.keep_clips:
-        model.clip_encoder.requires_grad_(requires_grad=False)
-    return build_task(order.task, settings, words, features, clips, model=model)
+    source = _load_source(order).member.model if _needs_source(order, run) else None
+    is_resumed = (run / CHECKPOINT_FILE).exists()
+    return set_up_task(order.task, settings, words, features, clips, init_from=source, is_resumed=is_resumed)
 
 
 def _needs_source(order: Order, run: Path) -> bool:

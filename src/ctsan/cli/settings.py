@@ -9,18 +9,20 @@ from ctsan.cli.output import print_json, print_table
 
 @click.command("settings")
 @click.option("--profile", help="Only the values of this profile.")
+@click.option("--task", help="With the defaults of this task, such as embed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(profile: str | None, as_json: bool) -> None:
+def command(profile: str | None, task: str | None, as_json: bool) -> None:
     """List every setting of 'ctsan train' with its values in the profiles and what it may be.
 
     \b
-    Example:
+    Examples:
       ctsan settings --profile paper
+      ctsan settings --task embed
     """
     from ctsan.config import PROFILES, kinds_of, load_settings
 
     profiles = [profile] if profile is not None else sorted(PROFILES)
-    values = {name: load_settings(name).to_json() for name in profiles}  # refuses an unknown one
+    values = {name: load_settings(name, task=task).to_json() for name in profiles}  # refuses unknown ones
     sections = values[profiles[0]]
     if as_json:
         print_json(

@@ -34,19 +34,6 @@ _HELP: dict[TaskName, str] = {
     "rank": "Learn to rank clips for a sentence.",
     "embed": "Learn a joint embedding of sentences and clips, for 'ctsan index' and 'ctsan search'.",
 }
-# A joint embedding learns from the other clips of a batch, so it needs large ones, and few steps. What it
-# begins with and its phrase probe learn in none.
-_OWN_SETTINGS: dict[TaskName, tuple[str, ...]] = {
-    "embed": (
-        "training.batch_size=64",
-        "training.steps=600",
-        "optimiser.learning_rate=1e-3",
-        "optimiser.weight_decay=0.05",
-        "retrieval.regression=true",
-        "retrieval.phrases=16000",
-        "retrieval.more_words=30000",
-    )
-}
 _EXAMPLES = """
 
 \b
@@ -73,7 +60,7 @@ def _command_for(task_name: TaskName) -> click.Command:
         "overrides",
         multiple=True,
         metavar="SECTION.SETTING=VALUE",
-        help="May be repeated; 'ctsan settings' lists them all.",
+        help=f"May be repeated; 'ctsan settings --task {task_name}' lists them all.",
     )
     @click.option(
         "--features",
@@ -117,7 +104,7 @@ def _command_for(task_name: TaskName) -> click.Command:
             task=task_name,
             corpus=corpus,
             profile=profile,
-            overrides=(*_OWN_SETTINGS.get(task_name, ()), *overrides),
+            overrides=overrides,
             features=features,
             source=source and run_to_start_from(source, task_name),
             vectors=vectors,

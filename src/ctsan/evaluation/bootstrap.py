@@ -1,7 +1,9 @@
-"""How far a figure may be trusted: paired bootstrap over clips, and Student's t over seeds.
+"""How far a figure may be trusted: paired bootstrap over clips and over seeds, and Student's t over seeds.
 
 A bootstrap draws as many clips as there are, some twice and some not at all, again and again, and looks how
 the metric varies. Two systems are measured on the same draws, for what is hard in a clip is hard for both.
+Where systems are trained with several seeds, each draw draws seeds too: another training may differ more than
+other clips.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ctsan.evaluation.tally import Numbers, Tally
+from ctsan.evaluation.tally import Numbers, Tally, mean_of
 
 Verdict = Literal["larger", "smaller", "within noise"]
 
@@ -53,20 +55,38 @@ def compare(ours: Tally, theirs: Tally) -> Comparison:
     Raises:
         ValueError: they are not on as many clips.
     """
-    if len(ours.rows) != len(theirs.rows):
-        raise ValueError(
-            f"{len(ours.rows)} and {len(theirs.rows)} clips cannot be paired: measure both on the same."
-        )
-    width = ours.rows.shape[1]
-    found = np.concatenate(
-        [
-            ours.of_sums(sums[:, :width]) - theirs.of_sums(sums[:, width:])
-            for sums in _resampled(np.concatenate([ours.rows, theirs.rows], axis=1))
-        ]
-    )
-    low, high = _percentiles(found)
+    return compare_over_seeds([ours], [theirs])
+
+
+def compare_over_seeds(ours: Sequence[Tally], theirs: Sequence[Tally]) -> Comparison:
+    """Whether the mean over seeds is larger than theirs by more than the choice of clips and seeds explains.
+
+    Every draw draws clips, and seeds as well. Two systems with as many seeds have the same seeds drawn, in
+    pairs; with different numbers of seeds each has its own.
+
+    Args:
+        ours, theirs: one a seed; all on the same clips in the same order.
+
+    Raises:
+        ValueError: they are not on as many clips.
+    """
+    counts = sorted({len(tally.rows) for tally in (*ours, *theirs)})
+    if len(counts) > 1:
+        raise ValueError(f"{' and '.join(map(str, counts))} clips cannot be paired: measure all on the same.")
+    random = np.random.default_rng(_SEED + 1)  # clips are drawn alike, whatever the number of seeds
+    both = [*ours, *theirs]
+    ends = np.cumsum([tally.rows.shape[1] for tally in both])[:-1]
+    found = []
+    for sums in _resampled(np.concatenate([tally.rows for tally in both], axis=1)):
+        parts = zip(both, np.split(sums, ends, axis=1), strict=True)
+        values = np.stack([tally.of_sums(own) for tally, own in parts], axis=1)  # (draws, seeds of both)
+        mine = _seed_weights(random, len(ours))  # (draws, seeds)
+        other = mine if len(ours) == len(theirs) else _seed_weights(random, len(theirs))
+        weighted = values * np.concatenate([mine, -other], axis=1)
+        found.append(weighted.sum(axis=1))
+    low, high = _percentiles(np.concatenate(found))
     verdict: Verdict = "larger" if low > 0 else "smaller" if high < 0 else "within noise"
-    return Comparison(ours.value - theirs.value, Interval(low, high), verdict)
+    return Comparison(mean_of(ours).value - mean_of(theirs).value, Interval(low, high), verdict)
 
 
 def over_seeds(values: Sequence[float]) -> OverSeeds:
@@ -88,6 +108,11 @@ def _resampled(rows: Numbers) -> Iterator[Numbers]:
     for _ in range(0, _RESAMPLES, _AT_ONCE):
         times_drawn = random.multinomial(clips, np.full(clips, 1 / clips), size=_AT_ONCE)
         yield times_drawn.astype(np.float64) @ rows
+
+
+def _seed_weights(random: np.random.Generator, seeds: int) -> Numbers:
+    """How much each seed counts in each draw, (draws, seeds): they add up to 1."""
+    return random.multinomial(seeds, np.full(seeds, 1 / seeds), size=_AT_ONCE) / seeds
 
 
 def _percentiles(values: Numbers) -> Interval:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ctsan.tables.ensembles import answers_of, members_of
+from ctsan.tables.ensembles import answers_of
 from ctsan.tables.plan import Plan, Training
 from ctsan.tables.results import Results, make_results, measure_all
 from ctsan.tables.running import Workshop, stored_result
@@ -37,8 +37,8 @@ def gather(workshop: Workshop, plan: Plan) -> tuple[Gathered, dict[str, list[Map
         if not plan.has(name):
             continue
         for task in ensemble.measured:
-            members = members_of(name, task, seeds=plan.seeds)
-            is_there = plan.seeds > 1 and all(
+            members = plan.members(name, task)
+            is_there = plan.ensemble_sizes[task] > 1 and all(
                 member in planned and stored_result(workshop, member) for member in members
             )
             if is_there and (said := answers_of(workshop, name, task, members)):
@@ -50,4 +50,4 @@ def results_of(workshop: Workshop, plan: Plan, *, java: Path | None) -> tuple[Re
     """The tables of all runs that are done."""
     answers, concepts = gather(workshop, plan)
     measured, notes = measure_all(answers, concepts, workshop.corpus, java=java)
-    return make_results(measured, plan.tables, notes), answers
+    return make_results(measured, plan.tables, notes, ensemble_sizes=plan.ensemble_sizes), answers

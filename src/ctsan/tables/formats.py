@@ -9,7 +9,7 @@ from typing import Any
 
 from ctsan.tables.layout import TASK_TITLES, Column
 from ctsan.tables.paper import others
-from ctsan.tables.results import Cell, Checked, FilledTable, Results
+from ctsan.tables.results import FEWEST_SEEDS, Cell, Checked, FilledTable, Results
 from ctsan.tables.systems import label_of
 
 READING = (
@@ -20,9 +20,12 @@ READING = (
 )
 CLAIMS_READING = (
     "Each line is an order of two systems that the paper's text claims, tested on this corpus by the metric "
-    "that is named: the difference, its 95 % interval by paired bootstrap over test clips (seeds averaged), "
-    "and the verdict. 'Within noise' means that the interval holds 0: these clips cannot tell. That two are "
-    "about the same holds where the whole interval is within a tenth of the figure."
+    "that is named: the difference of the means over seeds, its 95 % interval by a paired bootstrap that "
+    "draws test clips and seeds, and the verdict. It is 'cannot tell' where the interval holds 0 or a side "
+    f"has fewer than {FEWEST_SEEDS} seeds; an ensemble is measured once, so it has one. That two are about "
+    "the same holds where the whole interval is within a tenth of the figure. Both systems of a line start "
+    "alike: the simple models of blanks, which start from no description model, are compared with CT-SAN "
+    "from nothing."
 )
 
 
@@ -68,7 +71,7 @@ def _markdown(results: Results, title: str, facts: list[tuple[str, str]]) -> Ite
                 "" if cell is None else _markdown_cell(cell, column)
                 for cell, column in zip(row.cells, filled.table.columns, strict=True)
             ]
-            yield f"| {label_of(row.name)} | {' | '.join(cells)} |"
+            yield f"| {row.label} | {' | '.join(cells)} |"
         for name, figures in others(*filled.table.others).items():
             cells = [
                 "" if value is None else f"*{number(value, column)}*"
@@ -113,7 +116,7 @@ def _latex(filled: FilledTable) -> Iterator[str]:
             shown = rf"\textbf{{{mean}}}" if cell is not None and cell.is_best else mean
             ours.append(shown + around.replace("±", r"$\pm$"))
             papers.append("" if paper is None else _grey(paper))
-        yield " & ".join([_escaped(label_of(row.name)), *ours]) + r" \\"
+        yield " & ".join([_escaped(row.label), *ours]) + r" \\"
         if any(papers):
             yield " & ".join([_grey(r"\quad paper, on LSMDC"), *papers]) + r" \\"
     for name, figures in others(*filled.table.others).items():

@@ -16,7 +16,7 @@ from ctsan.tables.style import STYLE
 from ctsan.tables.systems import ENSEMBLES, SYSTEMS, MeasuredTask, label_of
 from ctsan.training.examples_page import concept_html, frames_html
 
-_MARKS = {"holds": "✓", "does not hold": "✗", "within noise": "≈"}
+_MARKS = {"holds": "✓", "does not hold": "✗", "cannot tell": "?"}
 _QUESTIONS: Mapping[MeasuredTask, str] = {
     "describe": "Say in a sentence what happens in a clip.",
     "fill": "Fill in the word that is missing in a sentence about a clip.",
@@ -82,8 +82,8 @@ def _conclusions(results: Results) -> Iterator[str]:
     total = len(results.checked)
     yield (
         f"<p>Of {total} orders of two systems in a task that the paper claims, <b>{counts['holds']}</b> hold "
-        f"on these clips, <b>{counts['does not hold']}</b> do not, and <b>{counts['within noise']}</b> are "
-        "within noise: there the test clips are too few to tell.</p>"
+        f"on these clips, <b>{counts['does not hold']}</b> do not, and of <b>{counts['cannot tell']}</b> "
+        "these clips and seeds cannot tell.</p>"
     )
     pairs: dict[str, list[Checked]] = {}
     for one in results.checked:
@@ -94,7 +94,7 @@ def _conclusions(results: Results) -> Iterator[str]:
         by_task = {one.task: one for one in checked}
         cells = [_verdict_cell(by_task.get(task)) for task in TASK_TITLES]
         yield f"<tr><th>{escape(pair)}</th>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>\n<p>✓ holds, ✗ does not hold, ≈ within noise; with the difference.</p>"
+    yield "</tbody></table></div>\n<p>✓ holds, ✗ does not hold, ? cannot tell; with the difference.</p>"
     yield f"<p>{escape(READING)}</p></section>"
 
 
@@ -114,7 +114,7 @@ def _table(filled: FilledTable) -> Iterator[str]:
     yield "".join(f"<th>{escape(column.title)}</th>" for column in table.columns) + "</tr></thead><tbody>"
     for row in filled.rows:
         cells = (_cell(cell, column) for cell, column in zip(row.cells, table.columns, strict=True))
-        yield f"<tr><th>{escape(label_of(row.name))}</th>{''.join(cells)}</tr>"
+        yield f"<tr><th>{escape(row.label)}</th>{''.join(cells)}</tr>"
     for name, figures in others(*table.others).items():
         values = [figures.get(column.task, {}).get(column.metric) for column in table.columns]
         cells = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -38,6 +39,13 @@ class Plan:
     systems: tuple[str, ...]  # that are trained
     trainings: tuple[Training, ...]
     seeds: int
+    ensemble_sizes: Mapping[MeasuredTask, int]  # without the model of multiple choice that joins in retrieval
+
+    def members(self, ensemble: str, task: MeasuredTask) -> list[Training]:
+        """The runs of an ensemble; as in the paper, one of multiple choice joins those of retrieval."""
+        of = ENSEMBLES[ensemble].of
+        joining = [Training("choose", of, 0)] if task == "rank" else []
+        return [*(Training(task, of, seed) for seed in range(self.ensemble_sizes[task])), *joining]
 
     def has(self, ensemble: str) -> bool:
         """Whether an ensemble is wanted."""
@@ -45,10 +53,15 @@ class Plan:
         return shown and ENSEMBLES[ensemble].of in self.systems
 
 
-def make_plan(only: Sequence[str], *, seeds: int) -> Plan:
+def make_plan(
+    only: Sequence[str], *, seeds: int, ensemble_sizes: Mapping[MeasuredTask, int] | None = None
+) -> Plan:
     """What to train for tables, systems and tasks that are named; all of them where none is.
 
     Tables choose what is printed. Systems and tasks choose what is trained for it.
+
+    Args:
+        ensemble_sizes: members by task, trained where there are fewer seeds; as many as seeds if not given.
 
     Raises:
         UsageError: a name is of none, or nothing is left to train.
@@ -65,20 +78,25 @@ def make_plan(only: Sequence[str], *, seeds: int) -> Plan:
     systems = tuple(
         name for name in SYSTEMS if (name in only if any(n in SYSTEMS for n in only) else name in needed)
     )
+    sizes = ensemble_sizes or dict.fromkeys(tasks, seeds)
+    plan = Plan(tables=tables, systems=systems, trainings=(), seeds=seeds, ensemble_sizes=sizes)
     trainings: list[Training] = []
     for seed in range(seeds):  # all systems with one seed first: a first whole table comes soon
         for task in wanted_tasks:
             for name in systems:
                 if task in SYSTEMS[name].measured and _is_asked(name, task, tables):
-                    trainings += _with_what_it_needs(name, task, seed)
-                    if task == "rank" and seeds > 1 and _is_in_ensemble(name, tables):
-                        trainings += _with_what_it_needs(name, "choose", 0)  # which helps the others there
+                    trainings += _with_what_it_needs(Training(SYSTEMS[name].training(task), name, seed))
+    for name, ensemble in ENSEMBLES.items():
+        for task in wanted_tasks:
+            is_asked = task in ensemble.measured and plan.has(name) and _is_asked(name, task, tables)
+            if is_asked and sizes[task] > 1:
+                trainings += chain(*map(_with_what_it_needs, plan.members(name, task)))
     if not trainings:
         raise UsageError(
             f"{', '.join(only)} have nothing in common: no table that is asked for shows such a system in "
             "such a task. Leave one of them out."
         )
-    return Plan(tables=tables, systems=systems, trainings=tuple(dict.fromkeys(trainings)), seeds=seeds)
+    return replace(plan, trainings=tuple(dict.fromkeys(trainings)))
 
 
 def _is_asked(system: str, task: MeasuredTask, tables: Sequence[Table]) -> bool:
@@ -91,17 +109,11 @@ def _is_asked(system: str, task: MeasuredTask, tables: Sequence[Table]) -> bool:
     )
 
 
-def _is_in_ensemble(system: str, tables: Sequence[Table]) -> bool:
-    return any(row in ENSEMBLES and ENSEMBLES[row].of == system for table in tables for row in table.rows)
-
-
-def _with_what_it_needs(name: str, task: MeasuredTask, seed: int) -> list[Training]:
-    system = SYSTEMS[name]
-    own = Training(system.training(task), name, seed)
-    needed = [Training("detect", name, seed)] if is_decoupled(name) else []
-    if source := description_of(own):
+def _with_what_it_needs(training: Training) -> list[Training]:
+    needed = [Training("detect", training.system, training.seed)] if is_decoupled(training.system) else []
+    if source := description_of(training):
         needed.append(source)
-    return [*needed, own]
+    return [*needed, training]
 
 
 def is_decoupled(system: str) -> bool:
@@ -120,10 +132,60 @@ def description_of(training: Training) -> Training | None:
 
 
 def settings_of(training: Training, *, profile: str, overrides: Sequence[str]) -> Settings:
-    """Of a run: the profile's, what was given for all systems, what the system is, and its seed.
+    """Of a run: the profile's with its task's defaults, what was given for all, what the system is, its seed.
 
-    A detector alone is that of CT-SAN.
+    A detector alone is that of CT-SAN. Steps are the same for all, whatever a task's default. Only a run that
+    starts from another has a clip encoder to keep.
     """
-    own = SYSTEMS["ct-san" if training.task == "detect" else training.system].overrides
-    alone = ("model.sees_clip=false",) if training.task == "detect" else ()
-    return load_settings(profile, (*overrides, *own, *alone, f"training.seed={training.seed}"))
+    is_detector = training.task == "detect"
+    fixed = [*SYSTEMS["ct-san" if is_detector else training.system].overrides]
+    if is_detector:
+        fixed.append("model.sees_clip=false")
+    if description_of(training) is None:
+        fixed.append("training.keep_clips=false")
+    steps = load_settings(profile, overrides).training.steps
+    fixed += [f"training.steps={steps}", f"training.seed={training.seed}"]
+    return load_settings(profile, (*overrides, *fixed), task=None if is_detector else training.task)
+
+
+_NO_JOINT_EMBEDDING = "it counts where a joint embedding stands beside the describing model: here none does"
+_REFUSED = {
+    "training.seed": "every system has the seeds 0, 1, … here. Say how many: --seeds N",
+    "retrieval.more_words": "it takes words of --vectors, which the tables do not have. Leave it out",
+    "retrieval.phrases": "it reorders captions, and the dual encoder of the tables makes none. Leave it out",
+    "decoding.suiting": f"{_NO_JOINT_EMBEDDING}. Leave it out",
+    "decoding.expecting": f"{_NO_JOINT_EMBEDDING}. Leave it out",
+    "decoding.guiding": f"{_NO_JOINT_EMBEDDING}. Leave it out",
+}
+
+
+def check_overrides(plan: Plan, *, profile: str, overrides: Sequence[str]) -> None:
+    """Refuse settings that would change no run of a plan.
+
+    Raises:
+        UsageError: names every such setting, and why it counts for nothing.
+    """
+    given = load_settings(profile, overrides).to_json()
+    runs = [settings_of(one, profile=profile, overrides=overrides).to_json() for one in plan.trainings]
+    problems = []
+    for name in dict.fromkeys(set_names(overrides)):
+        section, _, setting = name.partition(".")
+        value = given[section][setting]
+        if name in _REFUSED:
+            why = _REFUSED[name]
+        elif (name, value) == ("detector.kind", "decoupled"):
+            why = "a decoupled detector is trained first, alone. Ask for that system: --only decoupled"
+        elif any(own[section][setting] == value for own in runs):
+            continue
+        elif name == "training.keep_clips":
+            why = "no run that is asked for starts from another. Ask for one that does: --only ct-san"
+        else:
+            why = "every system that is asked for has another value, which makes it that system. Leave it out"
+        problems.append(f"--set {name}: {why}.")
+    if problems:
+        raise UsageError("\n".join(problems))
+
+
+def set_names(overrides: Sequence[str]) -> list[str]:
+    """The names of settings that were given, such as `model.dropout` of `model.dropout=0.1`."""
+    return [override.partition("=")[0].strip() for override in overrides]

@@ -10,21 +10,22 @@ from typing import Any, Literal
 import numpy as np
 
 from ctsan.data.corpus import Corpus
-from ctsan.evaluation.bootstrap import Interval, compare, interval, over_seeds
+from ctsan.evaluation.bootstrap import Interval, compare_over_seeds, interval, over_seeds
 from ctsan.evaluation.diversity import diversity
 from ctsan.evaluation.items import blank_tallies, choice_tallies, query_tallies
 from ctsan.evaluation.official import judge_systems
 from ctsan.evaluation.tally import Tally, mean_of, ratio
-from ctsan.tables.layout import Column, Table
+from ctsan.tables.layout import TASK_TITLES, Column, Table
 from ctsan.tables.paper import CLAIMS, COMPARED_BY, Claim, figure
-from ctsan.tables.systems import MeasuredTask
+from ctsan.tables.systems import ENSEMBLES, MeasuredTask, label_of
 
-Verdict = Literal["holds", "does not hold", "within noise"]
+Verdict = Literal["holds", "does not hold", "cannot tell"]
 _VERDICTS: Mapping[str, Verdict] = {
     "larger": "holds",
     "smaller": "does not hold",
-    "within noise": "within noise",
+    "within noise": "cannot tell",
 }
+FEWEST_SEEDS = 3  # with fewer there is no verdict: two trainings say too little of a third
 _ALIKE = 0.1  # of a figure: a smaller difference is a marginal one
 Answers = Mapping[tuple[str, MeasuredTask], Sequence[Mapping[str, Any]]]  # of a row in a task, one a seed
 
@@ -51,6 +52,7 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class Row:
     name: str
+    label: str  # of an ensemble with the number of its members
     cells: tuple[Cell | None, ...]  # one a column; None where there is nothing to measure, or not yet
 
 
@@ -128,17 +130,24 @@ def measure_all(
 
 
 def make_results(
-    measured: Mapping[tuple[str, MeasuredTask], Measured], tables: Sequence[Table], notes: tuple[str, ...]
+    measured: Mapping[tuple[str, MeasuredTask], Measured],
+    tables: Sequence[Table],
+    notes: tuple[str, ...],
+    *,
+    ensemble_sizes: Mapping[MeasuredTask, int],
 ) -> Results:
     return Results(
-        tables=tuple(_filled(table, measured) for table in tables),
+        tables=tuple(_filled(table, measured, ensemble_sizes) for table in tables),
         checked=tuple(check_claims(measured)),
         notes=notes,
     )
 
 
 def check_claims(measured: Mapping[tuple[str, MeasuredTask], Measured]) -> list[Checked]:
-    """Every claim of the paper of which both sides are there, by paired bootstrap over clips."""
+    """Every claim of the paper of which both sides are there, by paired bootstrap over clips and seeds.
+
+    With fewer than three seeds on a side the verdict is "cannot tell"; an ensemble is one training only.
+    """
     checked = []
     for claim in CLAIMS:
         for task in claim.tasks:
@@ -147,26 +156,45 @@ def check_claims(measured: Mapping[tuple[str, MeasuredTask], Measured]) -> list[
                 continue
             metric = COMPARED_BY[task]
             verdict: Verdict
-            mine, other = (mean_of([own[metric] for own in row.seeds]) for row in (ours, theirs))
-            found = compare(mine, other)
-            if claim.kind == "alike":
-                verdict = _alike(found.interval, margin=_ALIKE * other.value)
+            mine, other = ([own[metric] for own in row.seeds] for row in (ours, theirs))
+            found = compare_over_seeds(mine, other)
+            if min(len(mine), len(other)) < FEWEST_SEEDS:
+                verdict = "cannot tell"
+            elif claim.kind == "alike":
+                verdict = _alike(found.interval, margin=_ALIKE * mean_of(other).value)
             else:
                 verdict = _VERDICTS[found.verdict]
-            before, after = figure(claim.worse, task, metric), figure(claim.better, task, metric)
+            before = figure(claim.worse, task, metric)
+            after = figure(claim.better_in_paper or claim.better, task, metric)
             in_paper = None if before is None or after is None else after - before
             checked.append(Checked(claim, task, metric, found.difference, found.interval, verdict, in_paper))
     return checked
 
 
 def _alike(difference: Interval, *, margin: float) -> Verdict:
-    """Whether two figures are the same for all that matters; clips too few to tell are no proof of it."""
+    """Whether two figures are the same for all that matters; too few clips or seeds are no proof of it."""
     if -margin <= difference.low and difference.high <= margin:
         return "holds"
-    return "within noise" if difference.low <= 0 <= difference.high else "does not hold"
+    return "cannot tell" if difference.low <= 0 <= difference.high else "does not hold"
 
 
-def _filled(table: Table, measured: Mapping[tuple[str, MeasuredTask], Measured]) -> FilledTable:
+def members_text(task: MeasuredTask, size: int) -> str:
+    """`6`, or `6 + 1` where one model of multiple choice joins those of retrieval."""
+    return f"{size} + 1" if task == "rank" else f"{size}"
+
+
+def _row_label(name: str, tasks: Sequence[MeasuredTask], ensemble_sizes: Mapping[MeasuredTask, int]) -> str:
+    if name not in ENSEMBLES:
+        return label_of(name)
+    sizes = (f"{members_text(task, ensemble_sizes[task])} in {TASK_TITLES[task]}" for task in tasks)
+    return f"{label_of(name)}, {', '.join(sizes)}"
+
+
+def _filled(
+    table: Table,
+    measured: Mapping[tuple[str, MeasuredTask], Measured],
+    ensemble_sizes: Mapping[MeasuredTask, int],
+) -> FilledTable:
     columns = [
         {
             row: _cell(measured[row, column.task], row, column)
@@ -186,7 +214,9 @@ def _filled(table: Table, measured: Mapping[tuple[str, MeasuredTask], Measured])
             is_best = cell is not None and differ and _shown(cell.mean) == _shown(best)
             cells.append(None if cell is None else replace(cell, is_best=is_best))
         if any(cell is not None for cell in cells):
-            rows.append(Row(name, tuple(cells)))
+            filled = zip(table.columns, cells, strict=True)
+            tasks = list(dict.fromkeys(column.task for column, cell in filled if cell is not None))
+            rows.append(Row(name, _row_label(name, tasks, ensemble_sizes), tuple(cells)))
     return FilledTable(table, tuple(rows))
 
 

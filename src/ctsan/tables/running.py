@@ -15,32 +15,31 @@ import torch
 from torch import nn
 
 from ctsan.atomic import write_json
-from ctsan.config import Settings, settings_from_json
+from ctsan.config import Settings, load_settings, settings_from_json
 from ctsan.data.corpus import Corpus
 from ctsan.errors import RunError, UsageError
 from ctsan.model.clip_encoder import ClipEncoder
-from ctsan.model.concept_detector import ConceptDetector
-from ctsan.model.decoupled_detector import DecoupledDetector
-from ctsan.tables.plan import Training, description_of, is_decoupled, settings_of
+from ctsan.tables.plan import Training, description_of, is_decoupled, set_names, settings_of
 from ctsan.tables.systems import SYSTEMS
-from ctsan.tasks.building import Model, TaskName, build_model, build_task, start_from_clips, start_probes
+from ctsan.tasks.building import Model, TaskName, build_task, start_from_clips
 from ctsan.tasks.clip_encoders import build_clip_encoder
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.concepts import measure_concepts
 from ctsan.tasks.detection import DetectionTask, DetectorModel
 from ctsan.tasks.member import Member
 from ctsan.tasks.task import Task
-from ctsan.tasks.transfer import parts_taken, start_from_model
+from ctsan.tasks.transfer import parts_taken
 from ctsan.text.vocabulary import SPECIALS
 from ctsan.text.words import Words
 from ctsan.trained_run import WORDS_FOLDER, load_runs, read_recipe, write_recipe
 from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
 from ctsan.training.loop import Progress, train
 from ctsan.training.run_folder import Origin, check_folder, create_run, training_alone, weights_digest
+from ctsan.training.setup import set_up_task
 from ctsan.video.store import FeatureStore
 
 RESULT_FILE = "test.json"  # beside a run's weights, once it is trained and measured
-BEAM = 5
+_BEAM = 5  # unless decoding.beam is set
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,6 +56,12 @@ class Workshop:
     def settings(self, training: Training) -> Settings:
         return settings_of(training, profile=self.profile, overrides=self.overrides)
 
+    @property
+    def beam(self) -> int:
+        """Of the captions that are measured."""
+        given = load_settings(self.profile, self.overrides).decoding.beam
+        return given if "decoding.beam" in set_names(self.overrides) else _BEAM
+
     @cached_property
     def measured_on(self) -> str:
         """A digest of the features' kind and of everything that is asked of the test split."""
@@ -69,7 +74,7 @@ class Workshop:
         """A task that is measured on the test clips and knows no others."""
         own = {place: items for place, items in self.corpus.items.items() if place[1] == "test"}
         clips = replace(self.corpus, clips=self.corpus.split("test"), items=own)
-        searching = replace(settings, decoding=replace(settings.decoding, beam=BEAM))
+        searching = replace(settings, decoding=replace(settings.decoding, beam=self.beam))
         return build_task(task, searching, self.words, self.store, clips, model=model, split="test")
 
 
@@ -99,7 +104,7 @@ def run(
     check_folder(folder)
     with training_alone(folder):
         began = time.monotonic()
-        task, first_step = _prepared(workshop, training, settings), _steps_done(folder)
+        task, first_step = prepared(workshop, training, settings), _steps_done(folder)
         outcome = train(
             task,
             folder,
@@ -135,7 +140,7 @@ def _steps_done(folder: Path) -> int:
     return int(rows[-1]["step"]) if rows else 0
 
 
-def _prepared(workshop: Workshop, training: Training, settings: Settings) -> Task[Any]:
+def prepared(workshop: Workshop, training: Training, settings: Settings) -> Task[Any]:
     """The run's folder, and its task with the model that it starts with."""
     folder, words, store = training.folder(workshop.out), workshop.words, workshop.store
     source = description_of(training)
@@ -157,21 +162,17 @@ def _prepared(workshop: Workshop, training: Training, settings: Settings) -> Tas
     words.save(folder / WORDS_FOLDER)
     if training.task == "detect":
         return _detection(workshop, settings)
-    model = build_model(
+    alone = Training("detect", training.system, training.seed)
+    return set_up_task(
         training.task,
         settings,
         words,
-        grid=store.grid,
-        channels=store.channels,
-        seed=settings.training.seed,
+        store,
+        workshop.corpus,
+        init_from=trained,
+        detector=_trained_detector(workshop, alone) if is_decoupled(training.system) else None,
+        is_resumed=(folder / CHECKPOINT_FILE).exists(),
     )
-    start_from_clips(model, workshop.corpus.split("train"), store, words)
-    if is_decoupled(training.system):
-        _take_detector(workshop, training, model)
-    if trained is not None:
-        start_from_model(model, trained)
-    start_probes(model, workshop.corpus.split("train"), store, words)
-    return build_task(training.task, settings, words, store, workshop.corpus, model=model)
 
 
 def _detection(workshop: Workshop, settings: Settings) -> DetectionTask:
@@ -196,20 +197,10 @@ def _detector_model(workshop: Workshop, settings: Settings) -> DetectorModel:
         return DetectorModel(encoder)
 
 
-def _take_detector(workshop: Workshop, training: Training, model: Model) -> None:
-    """Give a decoupled system the detector that was trained alone with the same seed."""
-    alone = Training("detect", training.system, training.seed)
-    trained = _detector_model(workshop, workshop.settings(alone))
-    load_weights(alone.folder(workshop.out) / WEIGHTS_FILE, trained)
-    encoder, detector = trained.clip_encoder, model.clip_encoder.detector
-    assert isinstance(detector, DecoupledDetector)
-    assert isinstance(encoder.detector, ConceptDetector)
-    detector.start_from(
-        reduce=encoder.reduce,
-        detector=encoder.detector,
-        means=encoder.channel_means,
-        scales=encoder.channel_scales,
-    )
+def _trained_detector(workshop: Workshop, training: Training) -> DetectorModel:
+    model = _detector_model(workshop, workshop.settings(training))
+    load_weights(training.folder(workshop.out) / WEIGHTS_FILE, model)
+    return model
 
 
 def _origin(workshop: Workshop, source: Training, trained: Model) -> Origin:

@@ -34,7 +34,7 @@ td .paper { display: block; font-style: italic; }
 .claims .said { text-align: left; white-space: normal; min-width: 18rem; color: var(--soft); }
 .holds { color: var(--right); background: var(--right-paper); }
 .does-not-hold { color: var(--wrong); background: var(--wrong-paper); }
-.within-noise { color: var(--soft); }
+.cannot-tell { color: var(--soft); }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 1rem;
   margin-top: 1rem; }
 figure { margin: 0; }

@@ -10,11 +10,12 @@ from pathlib import Path
 from ctsan.atomic import replacing, write_json
 from ctsan.tables.collecting import Gathered
 from ctsan.tables.formats import as_csv, as_json, latex, markdown
+from ctsan.tables.layout import TASK_TITLES
 from ctsan.tables.page import page
 from ctsan.tables.plan import Plan, Training
 from ctsan.tables.plots import Line
-from ctsan.tables.results import Results
-from ctsan.tables.running import BEAM, Workshop, stored_result
+from ctsan.tables.results import Results, members_text
+from ctsan.tables.running import Workshop, stored_result
 from ctsan.tables.showing import shown_examples
 from ctsan.tables.systems import ALL, SYSTEMS, MeasuredTask
 from ctsan.tasks.building import PRIMARY_METRICS
@@ -58,6 +59,11 @@ def facts_of(workshop: Workshop, plan: Plan, command: str) -> list[tuple[str, st
     seconds = sum(result["seconds_per_step"] * result["steps"] for result in done)
     began = [open_run(one.folder(workshop.out)) for one in plan.trainings if stored_result(workshop, one)]
     revisions = ", ".join(sorted({(run.revision or f"version {run.ctsan}")[:12] for run in began}))
+    sizes = ", ".join(
+        f"{members_text(task, size)} in {TASK_TITLES[task]}"
+        for task, size in plan.ensemble_sizes.items()
+        if task != "describe" and size > 1
+    )
     budget = f"{training.steps:,} steps" if training.steps else f"{training.epochs:,} epochs"
     return [
         ("corpus", f"{corpus.name}: {len(corpus):,} clips ({splits})"),
@@ -65,7 +71,8 @@ def facts_of(workshop: Workshop, plan: Plan, command: str) -> list[tuple[str, st
         ("features", workshop.store.manifest.recipe.backbone),
         ("budget of every run", f"{budget} of {training.batch_size} clips, profile {workshop.profile}"),
         ("seeds", f"{plan.seeds}"),
-        ("captions", f"found with a beam of {BEAM}"),
+        ("members of an ensemble", sizes or "none, with one seed"),
+        ("captions", f"found with a beam of {workshop.beam}"),
         ("runs", f"{len(done)} of {len(plan.trainings)}, {seconds / 3600:.1f} hours of training"),
         ("start", "models of blank, choice and retrieval start from the system's description model, if any"),
         ("machine", f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"),

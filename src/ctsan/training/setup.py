@@ -1,0 +1,85 @@
+"""The task of a run, with the model that its training starts with: for `ctsan train` and for the tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ctsan.config import Settings
+from ctsan.data.corpus import Corpus
+from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.model.concept_detector import ConceptDetector
+from ctsan.model.decoupled_detector import DecoupledDetector
+from ctsan.model.dual_encoder import DualEncoder
+from ctsan.tasks.building import Model, TaskName, build_model, build_task, start_from_clips, start_probes
+from ctsan.tasks.detection import DetectorModel
+from ctsan.tasks.task import Task
+from ctsan.tasks.transfer import start_from_model
+from ctsan.text.words import Words
+from ctsan.video.store import FeatureStore
+
+
+def set_up_task(
+    task: TaskName,
+    settings: Settings,
+    words: Words,
+    store: FeatureStore,
+    corpus: Corpus,
+    *,
+    init_from: Model | None = None,
+    detector: DetectorModel | None = None,
+    is_resumed: bool = False,
+) -> Task[Any]:
+    """Build a run's model, initialise it, and build the task that trains it.
+
+    The order matters: training clips give channel statistics and word frequencies, a trained model overwrites
+    them with its own, and probes are fitted to what is there then.
+
+    Args:
+        init_from: a trained model whose weights the new one starts with; its words are the first of `words`.
+        detector: trained alone, for detector.kind=decoupled.
+        is_resumed: a checkpoint is loaded next and holds all weights, so no probe is fitted.
+
+    Raises:
+        UsageError: the settings ask for what no model of the task can be, or `init_from` does not fit them.
+    """
+    model = build_model(
+        task,
+        settings,
+        words,
+        grid=store.grid,
+        channels=store.channels,
+        seed=settings.training.seed,
+    )
+    train = corpus.split("train")
+    start_from_clips(model, train, store, words)
+    if detector is not None:
+        _take_detector(model, detector)
+    if init_from is not None:
+        start_from_model(model, init_from)
+    if not is_resumed:
+        # What is frozen, the probe of concept words included, stays as it was trained.
+        keep = settings.training.keep_clips and init_from is not None and _has_probe(init_from)
+        regression = settings.retrieval.regression and not isinstance(init_from, DualEncoder)
+        start_probes(model, train, store, words, keep=keep, regression=regression)
+    if settings.training.keep_clips:
+        model.clip_encoder.requires_grad_(requires_grad=False)
+    return build_task(task, settings, words, store, corpus, model=model)
+
+
+def _has_probe(model: Model) -> bool:
+    encoder = model.clip_encoder
+    return isinstance(encoder, ClipEncoder) and encoder.probe is not None
+
+
+def _take_detector(model: Model, alone: DetectorModel) -> None:
+    """Give a decoupled model the detector that was trained alone."""
+    detector = model.clip_encoder.detector
+    assert isinstance(detector, DecoupledDetector)
+    encoder = alone.clip_encoder
+    assert isinstance(encoder.detector, ConceptDetector)
+    detector.start_from(
+        reduce=encoder.reduce,
+        detector=encoder.detector,
+        means=encoder.channel_means,
+        scales=encoder.channel_scales,
+    )
