@@ -115,7 +115,7 @@ def traits(workshop: Workshop, training: Training) -> tuple[object, ...]:
     }
     loop = [
         (name, value)
-        for section in ("optimiser", "training")
+        for section in ("optimiser", "training", "ensemble")  # the last for members of ensembles
         for name, value in settings.to_json()[section].items()
         if f"{section}.{name}" not in looked_at
     ]
