@@ -30,6 +30,7 @@ class Description:
     clip: str
     captions: tuple[Caption, ...]
     concepts: tuple[Concept, ...]
+    seconds: float  # from the first frame that was sampled to the last
 
     @property
     def caption(self) -> str:
@@ -138,7 +139,7 @@ class Choice:
 
     clip: str
     choices: tuple[ScoredSentence, ...]  # as they were given
-    concepts: tuple[Concept, ...]
+    concepts: tuple[Concept, ...]  # as the runs that decided see them; none where these have no detector
     unknown: tuple[str, ...]
 
     @property
@@ -156,7 +157,7 @@ class Choice:
 class RankedClip:
     clip: str
     score: float
-    concepts: tuple[Concept, ...]
+    concepts: tuple[Concept, ...]  # as the runs that decided see them; none where these have no detector
     attention: tuple[Attention, ...] = ()
 
 
@@ -176,5 +177,5 @@ class SentenceRanking:
 
     clip: str
     sentences: tuple[ScoredSentence, ...]
-    concepts: tuple[Concept, ...]
+    concepts: tuple[Concept, ...]  # as the runs that decided see them; none where these have no detector
     unknown: tuple[str, ...]
