@@ -27,6 +27,8 @@ from ctsan.errors import UsageError, VideoError
 if TYPE_CHECKING:
     from ctsan.answers import Description
 
+_LONG_SECONDS = 60.0  # one sentence says little of a longer video
+
 _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
 
 
@@ -97,6 +99,7 @@ def command(
 
 
 def _replies(descriptions: Iterable[Description | VideoError], n_best: int) -> Iterator[Reply | VideoError]:
+    has_hinted = False
     for found in descriptions:
         if isinstance(found, VideoError):
             yield found
@@ -111,6 +114,9 @@ def _replies(descriptions: Iterable[Description | VideoError], n_best: int) -> I
         ]
         text.append(f"    {words_with_confidences(found.concepts)}")
         yield Reply(line | {"concepts": listed_concepts(found.concepts)}, text)
+        if found.seconds > _LONG_SECONDS and not has_hinted:
+            warn(f"{found.clip} is {found.seconds / 60:.1f} minutes long. To describe each shot: --scenes")
+            has_hinted = True
 
 
 def _print_timing(seconds: Mapping[str, float]) -> None:
