@@ -80,6 +80,16 @@ def test_words_of_several_runs_have_their_mean_probability(runs: Runs, clip: Pat
     )
 
 
+def test_sentences_of_a_clip_stand_with_the_score_that_orders_them(
+    runs: Runs, clip: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask("describe", clip, "--n-best", 3, *models(runs, "describe"))
+    *lines, _ = capsys.readouterr().out.splitlines()
+    scores = [float(found[1]) for line in lines if (found := re.search(r"  \(score (-?\d+\.\d\d)\)$", line))]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+
+
 def test_several_blanks_are_listed_one_after_the_other(
     runs: Runs, clip: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,7 +77,7 @@ def test_a_video_plays_beside_its_caption(page: playwright.Page, clip: Path) -> 
     confidences = chips.all_inner_texts()
     words.first.hover()
     hint = page.inner_text("#caption-hint")
-    assert hint.startswith(f"For “{words.first.inner_text()}” describe attended to ")
+    assert hint.startswith(f"For “{words.first.inner_text()}” the model “describe” attended to ")
     assert not re.search(r"\b0 %", hint)
     assert chips.all_inner_texts() != confidences  # they show the word's attention
     page.mouse.move(0, 0)
@@ -200,7 +200,7 @@ def test_attention_is_shown_as_that_of_one_of_the_models(page: playwright.Page, 
     give(page, clip)
     words, hint = page.locator("#caption .word"), page.locator("#caption-hint")
     words.first.hover()
-    among = "describe, one of 3 models that said this sentence,"
+    among = "the model “describe”, one of 3 that said this sentence,"
     assert hint.inner_text() == f"For “a” {among} attended to man 100 %."
     assert page.locator("#concepts .chip small").all_inner_texts() == ["100 %", ""]
     words.nth(1).hover()

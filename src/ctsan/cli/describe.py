@@ -42,7 +42,7 @@ _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Sentences a clip, the best first.",
+    help="Sentences a clip, the best first, with the score that orders them.",
 )
 @click.option("--scenes", is_flag=True, help="Cut one long video into shots, and describe each.")
 @click.option("-o", "--out", type=PATH, help="With --scenes: .vtt, .srt or .json [default: lines of text].")
@@ -109,7 +109,7 @@ def _replies(descriptions: Iterable[Description | VideoError], n_best: int) -> I
         if n_best > 1:
             line["captions"] = [{"caption": each.text, "score": each.score} for each in found.captions]
         text = [
-            f"{found.clip}: {caption.text}" + (f"  ({caption.score:.2f})" if n_best > 1 else "")
+            f"{found.clip}: {caption.text}" + (f"  (score {caption.score:.2f})" if n_best > 1 else "")
             for caption in found.captions
         ]
         text.append(f"    {words_with_confidences(found.concepts)}")
