@@ -31,6 +31,7 @@ class Description:
     clip: str
     captions: tuple[Caption, ...]
     concepts: tuple[Concept, ...]
+    seconds: float  # from the first frame that was sampled to the last
 
     @property
     def caption(self) -> str:
@@ -139,7 +140,7 @@ class Choice:
 
     clip: str
     choices: tuple[ScoredSentence, ...]  # as they were given
-    concepts: tuple[Concept, ...]
+    concepts: tuple[Concept, ...]  # as the runs that decided see them; none where these have no detector
     unknown: tuple[str, ...]
 
     @property
@@ -157,7 +158,7 @@ class Choice:
 class RankedClip:
     clip: str
     score: float
-    concepts: tuple[Concept, ...]
+    concepts: tuple[Concept, ...]  # as the runs that decided see them; none where these have no detector
     attention: tuple[Attention, ...] = ()
 
 
@@ -177,5 +178,5 @@ class SentenceRanking:
 
     clip: str
     sentences: tuple[ScoredSentence, ...]
-    concepts: tuple[Concept, ...]
+    concepts: tuple[Concept, ...]  # as the runs that decided see them; none where these have no detector
     unknown: tuple[str, ...]

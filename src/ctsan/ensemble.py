@@ -15,7 +15,7 @@ from ctsan.errors import UsageError
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.blank import AskedBlank, fill
 from ctsan.tasks.saying import describe
-from ctsan.tasks.scoring import score_each
+from ctsan.tasks.scoring import have_a_say, score_each
 from ctsan.text.tokens import tokenize
 from ctsan.text.words import VOCABULARY_FILE
 from ctsan.trained_run import WORDS_FOLDER, TrainedRun
@@ -41,6 +41,17 @@ def concepts_seen(
             means[word] = means.get(word, 0.0) + confidence / len(seen)
     most = max(encoding.concept_words.shape[1] for encoding in encodings)
     return tuple(Concept(word, means[word]) for word in nlargest(most, means, key=means.__getitem__))
+
+
+def reads_concepts(runs: Sequence[TrainedRun]) -> bool:
+    """Whether concept words have a part in what runs answer: a joint embedding sees none."""
+    return any(run.member.model.clip_encoder.detector is not None for run in runs)
+
+
+def heard_runs(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
+    """The runs that know enough words of a query to have a say."""
+    say = have_a_say([run.member for run in runs], [query])[:, 0].tolist()
+    return [run for run, has_say in zip(runs, say, strict=True) if has_say]
 
 
 def captions_of(

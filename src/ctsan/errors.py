@@ -72,7 +72,11 @@ class WordsError(ProblemsError):
     """Prepared words are missing, damaged or foreign."""
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """`"Did you mean 'x'? "` for the nearest known word, ready to be followed by a sentence, or ""."""
-    nearest = get_close_matches(given.lower(), sorted(known), n=1)
+def did_you_mean(given: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """`"Did you mean 'x'? "` for the nearest known word, ready to be followed by a sentence, or "".
+
+    Args:
+        cutoff: how like the given word it must be at least, from 0 to 1.
+    """
+    nearest = get_close_matches(given.lower(), sorted(known), n=1, cutoff=cutoff)
     return f"Did you mean {nearest[0]!r}? " if nearest else ""

@@ -24,7 +24,14 @@ from ctsan.answers import (
     Tracing,
 )
 from ctsan.data.corpus import BLANK
-from ctsan.ensemble import captions_of, concepts_seen, filled_blanks, reading_attentions, unknown_words
+from ctsan.ensemble import (
+    captions_of,
+    concepts_seen,
+    filled_blanks,
+    heard_runs,
+    reading_attentions,
+    unknown_words,
+)
 from ctsan.errors import UsageError, VideoError
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.pack_folder import DEFAULT
@@ -116,7 +123,7 @@ class Predictor:
             seen = [look for look in looks if isinstance(look, Look)]
             said = self._say(runs, seen, beam, n_best)
             described = (
-                Description(look.clip, captions, concepts)
+                Description(look.clip, captions, concepts, float(look.times[-1] - look.times[0]))
                 for look, (captions, concepts) in zip(seen, said, strict=True)
             )
             for look in looks:
@@ -278,6 +285,7 @@ class Predictor:
         """
         runs = self._asked("rank")
         unknown = unknown_words(runs, {"The query": query})
+        runs = heard_runs(runs, query)  # what the others see and attend to decides nothing
         seen: list[tuple[str, tuple[Concept, ...]]] = []
         parts: list[list[ClipEncoding]] = []
         errors = []

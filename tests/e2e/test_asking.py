@@ -80,6 +80,16 @@ def test_words_of_several_runs_have_their_mean_probability(runs: Runs, clip: Pat
     )
 
 
+def test_sentences_of_a_clip_stand_with_the_score_that_orders_them(
+    runs: Runs, clip: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask("describe", clip, "--n-best", 3, *models(runs, "describe"))
+    *lines, _ = capsys.readouterr().out.splitlines()
+    scores = [float(found[1]) for line in lines if (found := re.search(r"  \(score (-?\d+\.\d\d)\)$", line))]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+
+
 def test_several_blanks_are_listed_one_after_the_other(
     runs: Runs, clip: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,7 +102,7 @@ def test_several_blanks_are_listed_one_after_the_other(
     shown = capsys.readouterr()
     best = [blank[0]["word"] for blank in answer["blanks"]]
     assert shown.out.startswith(f"{clip}: a {best[0]} star and a {best[1]} zircle\n    1: {best[0]} 0.")
-    assert "    seen: " in shown.out
+    assert "    concept words: " in shown.out
     assert "Not known to the model, and read as if they were any word: zircle." in shown.err
 
 
@@ -164,12 +174,16 @@ def test_people_see_scores_and_clips(
     assert len(lines) == 2  # a clip that is named twice is there once
     assert {re.split(r"  +", line.strip())[1] for line in lines} == {str(clip), str(other)}
     ask("choose", clip, "a star", "a heart", *models(runs, "choose"))
-    first, *scores, seen = capsys.readouterr().out.splitlines()
+    first, *scores, last = capsys.readouterr().out.splitlines()
     best = max(scores, key=lambda line: float(line.split()[0]))
     assert first == f"{clip}: {best.split(maxsplit=1)[1]}"
-    assert seen.startswith("    seen: ")
-    ask("rank", "a star", clip, *models(runs, "plain"))
-    assert capsys.readouterr().out.rstrip().endswith(str(clip))  # no detector, no concept words
+    assert last.startswith("    concept words: ")
+    ask("rank", "a star", clip, *models(runs, "rank"))
+    assert f"{clip}  (concept words: " in capsys.readouterr().out
+    ask("rank", "a star", clip, *models(runs, "plain", "choose", "describe"))
+    assert "concept words" in capsys.readouterr().out  # those of the run that chooses, which has a say
+    ask("rank", "a star", clip, *models(runs, "plain", "describe"))
+    assert capsys.readouterr().out.rstrip().endswith(str(clip))  # no run that decides has a detector
 
 
 def test_attention_comes_on_request(runs: Runs, clip: Path, capsys: pytest.CaptureFixture[str]) -> None:

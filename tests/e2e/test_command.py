@@ -39,6 +39,19 @@ def test_help_lists_every_command() -> None:
         assert "Usage" in ctsan(command, "--help").stdout
 
 
+def test_help_promises_of_a_corpus_what_its_commands_do() -> None:
+    [promise] = [line for line in ctsan("--help").stdout.splitlines() if line.split()[:1] == ["corpus"]]
+    assert promise.split(maxsplit=1)[1] == "Check, make and join corpora, and build their test items."
+    commands = ctsan("corpus", "--help").stdout.partition("Commands:")[2]
+    assert [line.split()[0] for line in commands.strip().splitlines()] == [
+        "check",
+        "items",
+        "join",
+        "make",
+        "people",
+    ]
+
+
 def test_help_imports_nothing_heavy() -> None:
     script = "import sys, ctsan.cli as c\ntry: c.main()\nfinally: print(*sys.modules)"
     command = [sys.executable, "-c", script, "--help"]

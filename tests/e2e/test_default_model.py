@@ -81,6 +81,15 @@ def test_it_chooses_what_people_would_say(model: Predictor) -> None:
     assert sum(right) >= 4  # by chance one
 
 
+def test_concept_words_beside_a_rank_are_those_of_runs_that_know_the_query(model: Predictor) -> None:
+    """No caption has the word, so that joint embeddings alone, which read no concept words, decide."""
+    found = model.rank("an espresso", [CLIPS / name for name in SAID], attention=True)
+    assert Path(found.clips[0].clip).name == "coffee.mp4"
+    for each in found.clips:
+        assert each.concepts == ()
+        assert all(weights.input_weights is None for weights in each.attention)
+
+
 def test_it_finds_the_clip_that_a_sentence_is_about(model: Predictor) -> None:
     clips = [CLIPS / name for name in SAID]
     first = [Path(model.rank(said, clips).clips[0].clip).name for said in SAID.values()]

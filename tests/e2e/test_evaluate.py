@@ -11,11 +11,13 @@ import click
 import numpy as np
 import pytest
 
-from commands import ctsan, ctsan_here
+import ctsan.cli.features
+from commands import ctsan as real_command
+from commands import ctsan_here
 from ctsan.data.corpus import BlankItem, ChoiceItem, Item, QueryItem
 from ctsan.data.items import write_items
 from ctsan.data.reading import read_corpus
-from ctsan.errors import CtsanError
+from ctsan.errors import CtsanError, UsageError
 from ctsan.evaluation.java import find_java
 from ctsan.predictor import Predictor
 from e2e.small_run import SMALL
@@ -51,7 +53,7 @@ def evaluated(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
 
 def test_blanks_are_answered_as_by_the_predictor(shapes: Path, runs: Runs, items: dict[str, Path]) -> None:
     both = (runs["fill"], runs["fill2"])
-    result = ctsan("evaluate", *both, *options(shapes), "--items", items["fill"], "--json")
+    result = real_command("evaluate", *both, *options(shapes), "--items", items["fill"], "--json")
     found = json.loads(result.stdout)
     assert list(found) == ["task", "split", "clips", "runs", "metrics", "intervals", "answers"]
     assert (found["task"], found["split"], found["runs"]) == ("fill", "train", [str(run) for run in both])
@@ -277,3 +279,33 @@ def test_what_cannot_be_measured_says_so(
     ):
         with pytest.raises((CtsanError, click.UsageError), match=re.escape(message)):
             ctsan_here("evaluate", *arguments)
+
+
+def test_features_that_cannot_be_computed_are_asked_for_before_any_are(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays, features, run = tmp_path / "arrays", tmp_path / "features", tmp_path / "run"
+    random = np.random.default_rng(0)
+    for clip in read_corpus(shapes / "corpus"):
+        (arrays / clip.id).parent.mkdir(parents=True, exist_ok=True)
+        np.save(
+            arrays / f"{clip.id.removesuffix('.mp4')}.npy", random.random((4, 2, 2, 8)).astype(np.float32)
+        )
+    ctsan_here("features", shapes / "corpus", "--import", arrays, "--backbone", "slowfast", "--out", features)
+    trained = ("--corpus", shapes / "corpus", "--features", features, *SMALL, "--set=training.epochs=1")
+    ctsan_here("train", "fill", *trained, "--out", run)
+
+    def compute(*_: object, **__: object) -> None:
+        raise AssertionError("features were computed")
+
+    monkeypatch.setattr(ctsan.cli.features, "make_features", compute)
+    with pytest.raises(UsageError) as caught:
+        ctsan_here("evaluate", run, "--corpus", shapes / "corpus")
+    command = f"ctsan features {shapes / 'corpus'} --import ARRAYS --backbone slowfast --out FOLDER"
+    assert str(caught.value) == (
+        f"{run}: it was trained on imported features of slowfast. Give a folder of such of "
+        f"{shapes / 'corpus'} with --features FOLDER, or make it: {command}"
+    )
+    with pytest.raises(UsageError, match=re.escape(f"Make them: {command}")):
+        ctsan_here("evaluate", run, *options(shapes))
+    ctsan_here("evaluate", run, "--corpus", shapes / "corpus", "--features", features)

@@ -327,6 +327,14 @@ def test_a_folder_that_is_not_there_is_said(
         index_folders([typo], place, models=[])
 
 
+def test_a_folder_that_is_not_there_leaves_no_library(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name, said in (("gone", "gone: there is no such folder"), ("empty", "No videos or pictures in")):
+        with pytest.raises(UsageError, match=said):
+            ctsan_here("index", tmp_path / name, "--store", tmp_path / "store")
+        assert sorted(tmp_path.iterdir()) == [tmp_path / "empty"]
+
+
 def test_a_renamed_folder_is_known_without_decoding(
     library: tuple[Path, Report], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,6 +446,20 @@ def test_concept_words_filter(searcher: Searcher) -> None:
     assert all(word in {each.word for each in hit.matched} for hit in only)
     with pytest.raises(UsageError, match="No run of this library looks for 'xyzzy'"):
         searcher.search("a red circle", concepts=["xyzzy"])
+
+
+def test_words_of_the_query_are_named_only_where_they_had_a_say(
+    models: list[Path], folder: Path, tmp_path: Path
+) -> None:
+    """The run that describes sees them in every library; a joint embedding reads none."""
+    index_folders([folder / "clips"], tmp_path / "main", models=[models[0], models[3]])
+    alone = Searcher(tmp_path / "main")
+    word = next(each.word for hit in alone.search("a circle").hits for each in hit.concepts)
+    found = alone.search(f"a {word}").hits
+    assert any(word in {each.word for each in hit.concepts} for hit in found)
+    assert not any(hit.matched for hit in found)
+    only = alone.search(f"a {word}", concepts=[word]).hits
+    assert all([each.word for each in hit.matched] == [word] for hit in only)
 
 
 def test_nothing_matches_where_the_best_is_below_the_threshold(searcher: Searcher) -> None:

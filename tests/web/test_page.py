@@ -77,7 +77,7 @@ def test_a_video_plays_beside_its_caption(page: playwright.Page, clip: Path) -> 
     confidences = chips.all_inner_texts()
     words.first.hover()
     hint = page.inner_text("#caption-hint")
-    assert hint.startswith(f"For “{words.first.inner_text()}” describe attended to ")
+    assert hint.startswith(f"For “{words.first.inner_text()}” the model “describe” attended to ")
     assert not re.search(r"\b0 %", hint)
     assert chips.all_inner_texts() != confidences  # they show the word's attention
     page.mouse.move(0, 0)
@@ -101,6 +101,50 @@ def test_a_video_is_dropped(page: playwright.Page, clip: Path) -> None:
     page.wait_for_selector("#description:not([hidden])")
     page.click("#another")
     assert page.is_visible("#welcome")
+
+
+def test_of_several_dropped_files_one_is_taken_and_named(page: playwright.Page, clip: Path) -> None:
+    dropped = page.evaluate_handle(
+        """(content) => {
+          const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0));
+          const data = new DataTransfer();
+          data.items.add(new File(["{}"], "clips.jsonl"));
+          data.items.add(new File([bytes], "first.mp4", { type: "video/mp4" }));
+          data.items.add(new File([bytes], "second.mp4", { type: "video/mp4" }));
+          return data;
+        }""",
+        base64.b64encode(clip.read_bytes()).decode(),
+    )
+    page.dispatch_event("#drop", "drop", {"dataTransfer": dropped})
+    page.wait_for_selector("#description:not([hidden])")
+    assert page.inner_text("#notice") == (
+        "The other 2 files were not taken: one video is shown at a time, and this is “first.mp4”."
+    )
+    page.click("#another")
+    assert page.is_hidden("#notice")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "caret", "expected"),
+    [
+        ("a man drives a car", 5, "a man ____ drives a car"),
+        ("a man drives a car", 6, "a man ____ drives a car"),
+        ("a man drives", 12, "a man drives ____"),
+        ("a man drives.", 12, "a man drives ____."),
+        ("drives a car", 0, "____ drives a car"),
+        ("", 0, "____"),
+        ("a ____", 6, "a ____ ____"),
+    ],
+)
+def test_a_blank_that_is_added_stands_apart(
+    page: playwright.Page, sentence: str, caret: int, expected: str
+) -> None:
+    page.evaluate("document.getElementById('fill').hidden = false")
+    page.evaluate("for (const part of ['clip', 'welcome']) document.getElementById(part).hidden = false")
+    page.fill("#blank", sentence)
+    page.locator("#blank").evaluate("(input, caret) => input.setSelectionRange(caret, caret)", caret)
+    page.click("#blank-add")
+    assert page.input_value("#blank") == expected
 
 
 def test_a_concept_word_lights_up_where_it_was_seen(page: playwright.Page, clip: Path) -> None:
@@ -156,7 +200,7 @@ def test_attention_is_shown_as_that_of_one_of_the_models(page: playwright.Page, 
     give(page, clip)
     words, hint = page.locator("#caption .word"), page.locator("#caption-hint")
     words.first.hover()
-    among = "describe, one of 3 models that said this sentence,"
+    among = "the model “describe”, one of 3 that said this sentence,"
     assert hint.inner_text() == f"For “a” {among} attended to man 100 %."
     assert page.locator("#concepts .chip small").all_inner_texts() == ["100 %", ""]
     words.nth(1).hover()

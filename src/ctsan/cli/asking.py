@@ -121,9 +121,14 @@ def words_with_confidences(found: Sequence[Concept]) -> str:
     return ", ".join(f"{each.word} {each.confidence:.2f}" for each in found)
 
 
-def seen(found: Sequence[Concept]) -> list[str]:
-    """A line for people under an answer; none where the model has no detector."""
-    return [f"    seen: {words_with_confidences(found)}"] if found else []
+def concept_words(found: Sequence[Concept]) -> str:
+    """`concept words: man 0.85, dog 0.31`, the words that the runs that decided have read; or ""."""
+    return f"concept words: {words_with_confidences(found)}" if found else ""
+
+
+def concept_line(found: Sequence[Concept]) -> list[str]:
+    """A line for people under an answer; none where no run that decided has a detector."""
+    return [f"    {concept_words(found)}"] if found else []
 
 
 def listed_attention(found: Sequence[Attention], **where: int) -> list[dict[str, object]]:

@@ -16,9 +16,9 @@ from ctsan.cli.asking import (
     Reply,
     ask,
     attention_lines,
+    concept_line,
     listed_attention,
     listed_concepts,
-    seen,
     warn_of_unknown,
 )
 
@@ -71,6 +71,6 @@ def command(
         text = [f"{clip}: {found.sentence}"]
         for each in found.choices:
             text += [f"    {each.score:6.2f}  {each.sentence}", *attention_lines(each.attention)]
-        return Reply(line, [*text, *seen(found.concepts)])
+        return Reply(line, [*text, *concept_line(found.concepts)])
 
     ask(answer, clip, models, weights, as_json)

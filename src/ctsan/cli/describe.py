@@ -27,6 +27,8 @@ from ctsan.errors import UsageError, VideoError
 if TYPE_CHECKING:
     from ctsan.answers import Description
 
+_LONG_SECONDS = 60.0  # one sentence says little of a longer video
+
 _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
 
 
@@ -40,7 +42,7 @@ _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Sentences a clip, the best first.",
+    help="Sentences a clip, the best first, with the score that orders them.",
 )
 @click.option("--scenes", is_flag=True, help="Cut one long video into shots, and describe each.")
 @click.option("-o", "--out", type=PATH, help="With --scenes: .vtt, .srt or .json [default: lines of text].")
@@ -97,6 +99,7 @@ def command(
 
 
 def _replies(descriptions: Iterable[Description | VideoError], n_best: int) -> Iterator[Reply | VideoError]:
+    has_hinted = False
     for found in descriptions:
         if isinstance(found, VideoError):
             yield found
@@ -114,11 +117,14 @@ def _replies(descriptions: Iterable[Description | VideoError], n_best: int) -> I
                 for each in found.captions
             ]
         text = [
-            f"{found.clip}: {caption.text}" + (f"  ({caption.score:.2f})" if n_best > 1 else "")
+            f"{found.clip}: {caption.text}" + (f"  (score {caption.score:.2f})" if n_best > 1 else "")
             for caption in found.captions
         ]
         text.append(f"    {words_with_confidences(found.concepts)}")
         yield Reply(line | {"concepts": listed_concepts(found.concepts)}, text)
+        if found.seconds > _LONG_SECONDS and not has_hinted:
+            warn(f"{found.clip} is {found.seconds / 60:.1f} minutes long. To describe each shot: --scenes")
+            has_hinted = True
 
 
 def _print_timing(seconds: Mapping[str, float]) -> None:

@@ -88,6 +88,8 @@ def command(
         if task_name in ("choose", "rank") and run.folder in runs and run not in deciding:
             warn(f"{run.folder}: not asked, for the runs of 'embed' decide alone.")
     opened = deciding
+    if features is None:
+        _check_computable(opened, corpus)
     java = find_java() if task_name == "describe" else None
     if task_name == "describe" and java is None:
         warn(NO_JAVA)
@@ -181,6 +183,30 @@ def _measured_clips(
     return replace(whole, clips=clips, items={(task_of(own[0]), "test"): tuple(own)} if own else {})
 
 
+def _check_computable(runs: Sequence[TrainedRun], corpus: Path) -> None:
+    """Without --features those of the default backbone are computed.
+
+    Raises:
+        UsageError: a run was trained on others.
+    """
+    from ctsan.errors import UsageError
+    from ctsan.video.backbone import DEFAULT_BACKBONE
+
+    for run in runs:
+        if run.recipe.details.get("imported") or run.recipe.backbone != DEFAULT_BACKBONE:
+            kind = "imported features" if run.recipe.details.get("imported") else "features"
+            raise UsageError(
+                f"{run.folder}: it was trained on {kind} of {run.recipe.backbone}. Give a folder of such of "
+                f"{corpus} with --features FOLDER, or make it: {_command_for(run, corpus)}"
+            )
+
+
+def _command_for(run: TrainedRun, corpus: Path) -> str:
+    """What makes features as the run was trained on."""
+    arrays = " --import ARRAYS" if run.recipe.details.get("imported") else ""
+    return f"ctsan features {corpus}{arrays} --backbone {run.recipe.backbone} --out FOLDER"
+
+
 def _check_features(runs: Sequence[TrainedRun], store: FeatureStore, clips: Corpus, corpus: Path) -> None:
     """Raises:
     UsageError: features were made otherwise than the runs', or of none of the clips.
@@ -192,8 +218,7 @@ def _check_features(runs: Sequence[TrainedRun], store: FeatureStore, clips: Corp
     backbone = store.manifest.recipe.backbone
     wrong = [
         f"{store.folder}: features of {backbone}, and {run.folder} was trained on those of "
-        f"{run.recipe.backbone}. Make them: ctsan features {corpus} --backbone {run.recipe.backbone} "
-        "--out FOLDER"
+        f"{run.recipe.backbone}. Make them: {_command_for(run, corpus)}"
         for run in runs
         if run.recipe.backbone != backbone
     ]

@@ -17,9 +17,9 @@ from ctsan.cli.asking import (
     Reply,
     ask,
     attention_lines,
+    concept_line,
     listed_attention,
     listed_concepts,
-    seen,
     warn_of_unknown,
 )
 
@@ -77,7 +77,7 @@ def command(
             which = f"{number}: " if len(found.blanks) > 1 else ""
             words = ", ".join(f"{each.word} {each.probability:.2f}" for each in blank.answers)
             text += [f"    {which}{words}", *attention_lines(blank.attention)]
-        return Reply(line, [*text, *seen(found.concepts)])
+        return Reply(line, [*text, *concept_line(found.concepts)])
 
     ask(answer, clip, models, weights, as_json)
 

@@ -17,11 +17,11 @@ from ctsan.cli.asking import (
     ask,
     attention_lines,
     clip_files,
+    concept_line,
+    concept_words,
     listed_attention,
     listed_concepts,
-    seen,
     warn_of_unknown,
-    words_with_confidences,
 )
 from ctsan.cli.output import print_json, progress_bar, warn
 
@@ -114,7 +114,7 @@ def _rank_clips(
         print_json({"query": query, "clips": listed, **({"errors": errors} if errors else {})})
     else:
         for each in found.clips:
-            shown = f"  ({words_with_confidences(each.concepts[:_SHOWN])})" if each.concepts else ""
+            shown = f"  ({concept_words(each.concepts[:_SHOWN])})" if each.concepts else ""
             click.echo(f"{each.score:6.2f}  {each.clip}{shown}")
             for line in attention_lines(each.attention):
                 click.echo(line)
@@ -154,7 +154,7 @@ def _rank_sentences(
         text = [f"{clip}:"]
         for each in best:
             text += [f"    {each.score:6.2f}  {each.sentence}", *attention_lines(each.attention)]
-        return Reply(line, [*text, *seen(found.concepts)])
+        return Reply(line, [*text, *concept_line(found.concepts)])
 
     ask(answer, clip, models, weights, as_json)
 

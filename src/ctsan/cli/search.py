@@ -10,10 +10,10 @@ import click
 from ctsan.cli.asking import (
     PATH,
     WEIGHTS,
+    concept_words,
     errors_in_json,
     listed_concepts,
     warn_of_unknown,
-    words_with_confidences,
 )
 from ctsan.cli.index import LIBRARY, STORE
 from ctsan.cli.output import print_json, warn
@@ -119,7 +119,7 @@ def _print(found: Found, pictures: dict[int, Path]) -> None:
         )
         click.echo(f"Nothing matches{trust}. What comes nearest:")
     for place, hit in enumerate(found.hits):
-        words = f"  ({words_with_confidences(hit.matched)})" if hit.matched else ""
+        words = f"  ({concept_words(hit.matched)})" if hit.matched else ""
         when = f"  {_clock(hit.start)}-{_clock(hit.end)}" if hit.end else ""
         click.echo(f"{hit.score:6.2f}  {hit.file}{when}{words}")
         if place in pictures:

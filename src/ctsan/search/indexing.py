@@ -18,7 +18,7 @@ from ctsan.data.corpus import CLIP_SUFFIXES
 from ctsan.data.readers.files import files_below
 from ctsan.errors import Problem, UsageError, VideoError
 from ctsan.search.encodings import concept_words, numbers_of
-from ctsan.search.library import FileRecord, Library, Numbers, RunMark, changing
+from ctsan.search.library import FileRecord, Library, Numbers, RunMark, changing, is_library
 from ctsan.search.looking import LookAt, NewClip, Part, look_at_clips
 from ctsan.search.nearest import build_index
 from ctsan.trained_run import TrainedRun, load_runs, naming_concepts
@@ -91,17 +91,15 @@ def index_folders(
     runs = searching_runs(models or [Path(run.folder) for run in Library(library).runs])
     problems: list[Problem] = []
     files = _clips_below(folders, problems)
+    if not files and not is_library(library):  # and none is made
+        raise _nothing_to_index(folders, [*problems, *_missing(folders, ())])
     with changing(library, runs=marks_of(runs), words=concept_words(runs)) as store:
         known = store.files()
         below = [folder.resolve() for folder in folders]
         gone = [path for path in known if path not in files and any(map(path.is_relative_to, below))]
         problems += _missing(folders, known)
         if not files and not gone:
-            looked_in = ", ".join(map(str, folders))
-            raise UsageError(
-                "\n".join(map(str, problems))
-                or f"No videos or pictures in {looked_in}. Name a folder that holds some."
-            )
+            raise _nothing_to_index(folders, problems)
         if on_start:
             on_start(len(files))
         outcomes = []
@@ -236,6 +234,12 @@ def _clips_below(folders: Sequence[Path], problems: list[Problem]) -> list[Path]
         listed = files_below(place, problems) if place.is_dir() else [place] if place.is_file() else []
         found.update(path for path in listed if path.suffix.lower() in CLIP_SUFFIXES)
     return sorted(found)
+
+
+def _nothing_to_index(folders: Sequence[Path], problems: Sequence[Problem]) -> UsageError:
+    looked_in = ", ".join(map(str, folders))
+    nothing = f"No videos or pictures in {looked_in}. Name a folder that holds some."
+    return UsageError("\n".join(map(str, problems)) or nothing)
 
 
 def _missing(folders: Sequence[Path], known: Iterable[Path]) -> list[Problem]:

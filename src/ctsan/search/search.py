@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ctsan.answers import Concept
-from ctsan.ensemble import unknown_words
+from ctsan.ensemble import heard_runs, reads_concepts, unknown_words
 from ctsan.errors import StoreError, UsageError, did_you_mean
 from ctsan.model.dual_encoder import standardised
 from ctsan.search.encodings import KINDS, concept_words, embeddings_heard, numbers_of, query_vector
@@ -41,7 +41,7 @@ class Hit:
     end: float
     score: float
     concepts: tuple[Concept, ...]  # the surest first
-    matched: tuple[Concept, ...]  # those of them that were asked for
+    matched: tuple[Concept, ...]  # those of them that were asked for, where they had a say
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,12 @@ class Searcher:
         cosines = self._cosines(vector, rows)
         scores = self._scores(query, vector, rows)
         order = scores.argsort(descending=True, stable=True)[:n_best].tolist()
-        asked = {*tokenize(query), *concepts}
-        hits = self._hits(rows[order], scores[order].tolist(), asked)
         num_clips = len(self._rows if allowed is None else allowed)
+        # Concept words had a say where a run that scores reads them, or where they chose what is scored.
+        scoring = heard_runs([run for run in self.runs if run.task != "describe"], query)
+        have_had_say = reads_concepts(scoring) or len(rows) < num_clips
+        asked = {*(tokenize(query) if have_had_say else ()), *concepts}
+        hits = self._hits(rows[order], scores[order].tolist(), asked)
         has_match, trust = self._match(query, vector, cosines, num_clips)
         return Found(hits, has_match and bool(hits), trust, unknown)
 

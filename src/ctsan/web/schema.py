@@ -146,7 +146,7 @@ class FoundMoment(BaseModel):
     end: float
     score: float
     concepts: list[ConceptWord]
-    matched: list[str] = Field(description="Concept words that were asked for.")
+    matched: list[str] = Field(description="Concept words that were asked for, where they had a say.")
 
 
 class SearchAnswer(BaseModel):

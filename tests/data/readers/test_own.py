@@ -137,6 +137,31 @@ def test_a_single_clip_is_a_corpus_of_one(write):
     assert [(clip.id, clip.path) for clip in corpus] == [("a.mp4", root / "a.mp4")]
 
 
+def test_a_misspelt_key_is_named(write):
+    rows = [
+        {"clip": "a.mp4", "captions": ["a dog runs"], "duration": 3, "title": "dogs", "weather": "rain"},
+        {"clip": "b.mp4", "captoins": ["a cat sleeps"], "Split": "train"},
+    ]
+    root = write({"clips.jsonl": rows})
+    with pytest.raises(CorpusError) as caught:
+        read_corpus(root)
+    assert str(caught.value).splitlines() == [
+        f"{root / 'clips.jsonl'}:2: the key 'captoins' is not known. Did you mean 'captions'? "
+        "Correct it, or rename a key of your own.",
+        f"{root / 'clips.jsonl'}:2: the key 'Split' is not known. Did you mean 'split'? "
+        "Correct it, or rename a key of your own.",
+    ]
+
+
+def test_a_misspelt_column_is_named_once(write):
+    root = write({"clips.csv": "clip,captoin,weather\na.mp4,a dog runs,rain\nb.mp4,a cat sleeps,sun\n"})
+    with pytest.raises(CorpusError) as caught:
+        read_corpus(root)
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.line) == (root / "clips.csv", 1)
+    assert str(problem).endswith("Did you mean 'caption'? Correct it, or rename a key of your own.")
+
+
 def test_one_caption_may_be_given_as_in_the_table(write):
     root = write({"clips.jsonl": [{"clip": "a.mp4", "caption": "a dog runs"}]})
     assert read_corpus(root).clips[0].captions == ("a dog runs",)

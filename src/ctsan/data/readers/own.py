@@ -9,12 +9,12 @@ from pathlib import Path, PurePath
 from ctsan.data.corpus import CLIP_SUFFIXES, Clip, Corpus
 from ctsan.data.readers.files import files_below, lines_of
 from ctsan.data.readers.own_csv import csv_rows
+from ctsan.data.readers.own_keys import KNOWN_KEYS, misspelt_keys
 from ctsan.data.splits import parse_split, unknown_split
 from ctsan.errors import Problem
 from ctsan.text.tokens import tokenize
 
 CAPTION_FILES = ("clips.jsonl", "clips.csv")
-_KNOWN_KEYS = frozenset({"clip", "captions", "caption", "split", "source", "times", "others"})
 MOST_TIMES = 1000
 _TRUTHS = {"true": True, "false": False, "": False}
 _EXAMPLE = '{"clip": "a.mp4", "captions": ["a man drives a car"], "split": "train"}'
@@ -88,6 +88,7 @@ def _json_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[
             problems.append(Problem(file, line, f"the line is not JSON ({reason})", f"Write {_EXAMPLE}."))
             continue
         if isinstance(row, dict):
+            problems += misspelt_keys(row, file, line)
             yield line, row
         else:
             what = f"the line is a JSON {_json_name(row)}, not an object"
@@ -162,7 +163,7 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
         source=source or name,
         times=times,
         others=bool(others),
-        extra={key: value for key, value in row.items() if key not in _KNOWN_KEYS},
+        extra={key: value for key, value in row.items() if key not in KNOWN_KEYS},
         origin=(file, line),
     )
 

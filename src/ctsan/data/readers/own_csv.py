@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ctsan.data.readers.own_keys import misspelt_keys
 from ctsan.data.readers.tables import table_rows
 from ctsan.errors import Problem, did_you_mean
 
@@ -21,6 +22,7 @@ def csv_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[st
     columns = [column.strip().lower() for column in next(rows, (1, ["clip"]))[1]]
     if not _header_is_good(columns, file, problems):
         return
+    problems += misspelt_keys(columns, file, 1)
     first_lines: dict[str, int] = {}
     captions: dict[str, list[str]] = {}
     others: dict[str, dict[str, str]] = {}

@@ -3,7 +3,7 @@
 import { ask, upload, wait } from "./api.js";
 import { Asking } from "./asking.js";
 import { Describing } from "./describing.js";
-import { at, say, showError, showProblem } from "./page.js";
+import { at, say, showError, showNotice, showProblem } from "./page.js";
 import { Player } from "./player.js";
 import { Searching } from "./searching.js";
 import { Shots } from "./shots.js";
@@ -114,6 +114,7 @@ function close() {
   if (current.id) ask(`/api/clips/${current.id}`, { method: "DELETE" }).catch(() => {});
   current.id = null;
   showError("");
+  showNotice("");
   hideProgress();
   at("like").hidden = true;
   describing.clear();
@@ -157,8 +158,14 @@ document.addEventListener("dragleave", (event) => {
 document.addEventListener("drop", (event) => {
   event.preventDefault();
   document.body.classList.remove("dragging");
-  const [file] = event.dataTransfer.files;
-  if (file) openFile(file);
+  const files = [...event.dataTransfer.files];
+  const file = files.find(({ type }) => /^(video|image)\//.test(type)) ?? files[0];
+  if (!file) return;
+  openFile(file);
+  if (files.length > 1) {
+    const others = files.length === 2 ? "The other file was" : `The other ${files.length - 1} files were`;
+    showNotice(`${others} not taken: one video is shown at a time, and this is “${file.name}”.`);
+  }
 });
 addEventListener("pagehide", () => {
   if (current.id) fetch(`/api/clips/${current.id}`, { method: "DELETE", keepalive: true });

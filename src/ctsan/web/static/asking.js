@@ -16,8 +16,11 @@ export class Asking {
     at("blank").addEventListener("input", fillLater);
     at("blank-add").addEventListener("click", () => {
       const input = at("blank");
-      const place = input.selectionStart ?? input.value.length;
-      input.setRangeText("____", place, input.selectionEnd ?? place, "end");
+      const start = input.selectionStart ?? input.value.length;
+      const end = input.selectionEnd ?? start;
+      const before = /\S$/.test(input.value.slice(0, start)) ? " " : "";
+      const after = /^[^\s.,;:!?]/.test(input.value.slice(end)) ? " " : "";
+      input.setRangeText(`${before}____${after}`, start, end, "end");
       input.focus();
       fillLater();
     });

@@ -56,11 +56,11 @@ export class Describing {
   // Whose attention it is: models that say a sentence together have none in common.
   #attending() {
     const { run, said_by } = this.#description;
-    return said_by > 1 ? `${run}, one of ${said_by} models that said this sentence,` : run;
+    return `the model “${run}”${said_by > 1 ? `, one of ${said_by} that said this sentence,` : ""}`;
   }
 
   #hint() {
-    return `Point at a word to see what ${this.#attending()} attended to.`;
+    return `Point at a word to see what the model “${this.#description.run}” attended to.`;
   }
 
   #word({ word, attention }, hasAttention) {

@@ -23,6 +23,12 @@ export function showError(text) {
   at("error").hidden = !text;
 }
 
+// What a person should know, and need not mend.
+export function showNotice(text) {
+  at("notice").textContent = text;
+  at("notice").hidden = !text;
+}
+
 export function showProblem(error) {
   if (error.name !== "AbortError") showError(error.message);
 }

@@ -113,7 +113,7 @@ export class Searching {
         "div",
         { className: "about" },
         element("span", { className: "name" }, hit.name),
-        element("span", { className: "hint" }, matched.join(", ")),
+        element("span", { className: "hint" }, matched.length ? `concept words: ${matched.join(", ")}` : ""),
         like,
       ),
     );
