@@ -39,9 +39,9 @@ STYLE = """
   border-radius: .3rem; }
 .gone { color: var(--soft); border: 1px dashed var(--line); border-radius: .3rem; padding: .8rem; margin: 0; }
 .choices { list-style: none; margin: .6rem 0; padding: 0; }
-.choices li { display: flex; gap: .6rem; align-items: baseline; padding: .1rem 0; }
-.box { flex: none; width: 1.15rem; height: 1.15rem; border: 1.5px solid var(--soft); border-radius: .2rem;
-  text-align: center; font-weight: 700; line-height: 1; align-self: center; }
+.choices li { display: flex; gap: .6rem; padding: .1rem 0; }
+.box { flex: none; width: 1.15rem; height: 1.15rem; margin-top: .2rem; border: 1.5px solid var(--soft);
+  border-radius: .2rem; text-align: center; font-weight: 700; line-height: 1; }
 .chosen .box { color: var(--wrong); border-color: currentColor; }
 .right.chosen .box { color: var(--right); }
 .ranked { display: grid; grid-template-columns: repeat(5, 1fr); gap: .6rem; list-style: none;
