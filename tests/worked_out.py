@@ -98,20 +98,28 @@ def lstm(
     w: Weights, name: str, inputs: list[np.ndarray], hidden: np.ndarray, cell: np.ndarray
 ) -> list[np.ndarray]:
     """The top layer's states (D,) over a sequence, from hidden states and cells (layers, D)."""
-    hidden, cell = hidden.copy(), cell.copy()
     states = []
     for x in inputs:
-        for layer in range(len(hidden)):
-            p = f"{name}.layers.{layer}."
-            gates = layer_norm(
-                w[p + "from_input.weight"] @ x, w[p + "norm_input.weight"], w[p + "norm_input.bias"]
-            )
-            gates = gates + layer_norm(
-                w[p + "from_hidden.weight"] @ hidden[layer], w[p + "norm_hidden.weight"], 0.0
-            )
-            forget, write, show, new = np.split(gates, 4)
-            cell[layer] = sigmoid(forget) * cell[layer] + sigmoid(write) * np.tanh(new)
-            normed = layer_norm(cell[layer], w[p + "norm_cell.weight"], w[p + "norm_cell.bias"])
-            hidden[layer] = x = sigmoid(show) * np.tanh(normed)
-        states.append(hidden[-1].copy())
+        hidden, cell = lstm_step(w, name, x, hidden, cell)
+        states.append(hidden[-1])
     return states
+
+
+def lstm_step(
+    w: Weights, name: str, x: np.ndarray, hidden: np.ndarray, cell: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hidden states and cells (layers, D) after one more input."""
+    hidden, cell = hidden.copy(), cell.copy()
+    for layer in range(len(hidden)):
+        p = f"{name}.layers.{layer}."
+        gates = layer_norm(
+            w[p + "from_input.weight"] @ x, w[p + "norm_input.weight"], w[p + "norm_input.bias"]
+        )
+        gates = gates + layer_norm(
+            w[p + "from_hidden.weight"] @ hidden[layer], w[p + "norm_hidden.weight"], 0.0
+        )
+        forget, write, show, new = np.split(gates, 4)
+        cell[layer] = sigmoid(forget) * cell[layer] + sigmoid(write) * np.tanh(new)
+        normed = layer_norm(cell[layer], w[p + "norm_cell.weight"], w[p + "norm_cell.bias"])
+        hidden[layer] = x = sigmoid(show) * np.tanh(normed)
+    return hidden, cell

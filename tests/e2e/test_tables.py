@@ -68,6 +68,8 @@ def test_all_tables_come_out_of_all_systems_and_nothing_is_trained_twice(
     page = (tmp_path / "tables.html").read_text()
     assert page.count("<svg") >= 8
     assert "data:image/jpeg;base64," in page
+    assert '<ul class="choices">' in page
+    assert '<ol class="ranked">' in page
     assert not any(sign in page for sign in ('src="http', "<script", "<link", "@import"))
     started = json.loads((tmp_path / "runs/fill/ct-san/0/settings.json").read_text())["from"]
     assert started["task"] == "describe"

@@ -19,7 +19,9 @@ def test_a_run_is_trained_and_measured(shapes: Path, task: str, metric: str) -> 
     trained = json.loads(ctsan("train", task, *options, "--out", run, *SMALL).stdout)
     assert 0 <= trained[metric] <= 1
     assert "precision on train" in trained
-    assert (run / "examples.html").exists()
+    page = (run / "examples.html").read_text(encoding="utf-8")
+    assert ('<ol class="ranked">' in page) == (task == "rank")
+    assert "data:image/jpeg;base64," in page
     again = json.loads(ctsan("evaluate", run, *options, "--split", "val").stdout)
     assert again["task"] == task
     assert round(again["metrics"][metric], 4) == trained[metric]

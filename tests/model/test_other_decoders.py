@@ -1,7 +1,8 @@
-"""S2VT, temporal attention and mean pooling: what they read at once is what they say word by word."""
+"""S2VT, temporal attention and mean pooling: their equations, and that word by word is as all at once."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from ctsan.model.description_model import DescriptionModel
 from ctsan.model.mean_pooling import PooledDecoder, PooledEncoder
 from ctsan.model.s2vt import S2VTDecoder, S2VTStack
 from ctsan.model.temporal_attention import FrameEncoder, TemporalAttentionDecoder
+from worked_out import draw, lstm, lstm_step, numbers, softmax, stirred
 
 B, N, H, C, D, E, WORDS, T = 2, 4, 2, 6, 8, 5, 11, 6
 
@@ -101,6 +103,70 @@ def test_only_s2vt_knows_the_order_of_frames() -> None:
     for model, knows in ((temporal(), False), (pooled(), False), (s2vt(), True)):
         said, turned = (model(words, model.clip_encoder(seen, real)).scores for seen in (maps, maps.flip(1)))
         assert torch.allclose(said, turned, atol=1e-5) is not knows
+
+
+def reduced_frames(model: DescriptionModel, maps: Tensor) -> np.ndarray:
+    """(B, N, D): the 3x3 convolution of each frame's map, cell by cell, averaged over the grid."""
+    weight = numbers(model)["clip_encoder.reduce.conv.weight"]  # (D, C, 3, 3)
+    padded = np.pad(maps.numpy(), ((0, 0), (0, 0), (1, 1), (1, 1), (0, 0)))
+    cells = [
+        np.einsum("bnijc,dcij->bnd", padded[:, :, row : row + 3, column : column + 3], weight)
+        for row in range(H)
+        for column in range(H)
+    ]
+    averages: np.ndarray = np.mean(cells, axis=0)
+    return averages
+
+
+LENGTHS = [4, 2]  # the second clip has two frames, then padding
+READ = torch.tensor([[3, 7, 1, 5, 9, 2], [4, 4, 10, 0, 6, 8]])
+
+
+def test_s2vt_is_two_lstms_that_watch_and_then_speak() -> None:
+    """Venugopalan et al., figure 2: zeros stand for words while frames come in, then for frames."""
+    model = stirred(s2vt())
+    maps = draw(B, N, H, H, C)
+    encoding = model.clip_encoder(maps, torch.arange(N) < torch.tensor(LENGTHS)[:, None])
+    scores = model(READ, encoding).scores.detach().numpy()
+    w, nothing = numbers(model), np.zeros((1, D))
+    frames, no_frame, no_word = reduced_frames(model, maps), np.zeros(D), np.zeros(E)
+    for b, length in enumerate(LENGTHS):
+        words = w["clip_encoder.embedding.weight"][READ[b].tolist()]
+        first = lstm(w, "decode.stack.watch", [*frames[b, :length], *[no_frame] * T], nothing, nothing)
+        beside = [*[no_word] * length, *words]
+        joined = [np.concatenate(pair) for pair in zip(first, beside, strict=True)]
+        second = lstm(w, "decode.stack.speak", joined, nothing, nothing)[length:]
+        wanted = [w["decode.say.weight"] @ state + w["decode.say.bias"] for state in second]
+        np.testing.assert_allclose(scores[b], wanted, atol=1e-9)
+
+
+def test_temporal_attention_weighs_all_frames_anew_before_each_word() -> None:
+    """Yao et al.: e_i = wᵀ tanh(W_a h + U_a v_i + b_a), φ = Σ α_i v_i, U_p tanh(W_p [h, φ, y] + b_p) + d.
+
+    The first state is tanh of a layer on the mean frame.
+    """
+    model = stirred(temporal())
+    maps = draw(B, N, H, H, C)
+    encoding = model.clip_encoder(maps, torch.arange(N) < torch.tensor(LENGTHS)[:, None])
+    scores = model(READ, encoding).scores.detach().numpy()
+    w = numbers(model)
+    begin, decode = "clip_encoder.encode_video.begin.", "decode."
+    for b, length in enumerate(LENGTHS):
+        frames = reduced_frames(model, maps)[b, :length]
+        start = np.tanh(w[begin + "weight"] @ frames.mean(axis=0) + w[begin + "bias"])
+        hidden, cell = start[None, :D], start[None, D:]
+        for t, word in enumerate(w["clip_encoder.embedding.weight"][READ[b].tolist()]):
+            by_state = w[decode + "from_state.weight"] @ hidden[0] + w[decode + "from_state.bias"]
+            energies = [
+                w[decode + "weigh.weight"][0] @ np.tanh(by_state + w[decode + "from_frame.weight"] @ frame)
+                for frame in frames
+            ]
+            phi = softmax(np.array(energies)) @ frames
+            hidden, cell = lstm_step(w, "decode.lstm", np.concatenate([word, phi]), hidden, cell)
+            joined = np.concatenate([hidden[0], phi, word])
+            joined = np.tanh(w[decode + "join.weight"] @ joined + w[decode + "join.bias"])
+            wanted = w[decode + "say.weight"] @ joined + w[decode + "say.bias"]
+            np.testing.assert_allclose(scores[b, t], wanted, atol=1e-9)
 
 
 def test_mean_pooling_says_words_by_the_vectors_that_it_reads_them_by() -> None:

@@ -114,3 +114,48 @@ def test_a_clip_drawn_twice_is_encoded_once_and_is_not_its_own_negative(
     assert batch.clip_of_caption.tolist() == [0, 0, 1]
     alone = task.batch([0, 1], mirrored=[False] * 2)
     assert task.losses(alone)["ranking"].item() == 0  # there is nothing to be told apart
+
+
+def test_a_choice_is_shown_with_all_its_sentences(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    task = make("choose", words, clips, store)
+    for example, item in zip(task.examples(), choices(clips), strict=True):
+        assert tuple(choice.sentence for choice in example.choices) == item.choices
+        assert [choice.is_right for choice in example.choices] == [n == item.answer for n in range(5)]
+        [chosen] = [choice for choice in example.choices if choice.is_chosen]
+        assert chosen.sentence == example.caption
+        assert example.score == chosen.is_right
+
+
+@pytest.mark.parametrize(
+    ("right", "columns", "ranks"),
+    [
+        (0, [0, 1, 2, 3, 4], [1, 2, 3, 4, 5]),
+        (2, [0, 1, 2, 3, 4], [1, 2, 3, 4, 5]),
+        (4, [0, 1, 2, 3, 4], [1, 2, 3, 4, 5]),
+        (5, [0, 1, 2, 3, 5], [1, 2, 3, 4, 6]),
+        (11, [0, 1, 2, 3, 11], [1, 2, 3, 4, 12]),
+    ],
+)
+def test_the_first_five_clips_are_shown_for_a_query_or_four_and_the_right_one(
+    words: Words, clips: list[Clip], store: FeatureStore, right: int, columns: list[int], ranks: list[int]
+) -> None:
+    task = make("rank", words, clips, store)
+    scores = -torch.arange(12.0).expand(12, -1)  # the first clip comes first for every query
+    answered = task.queries.answered(scores)[right]
+    assert [clip.clip for clip in answered.ranked] == [clips[column].id for column in columns]
+    assert [clip.rank for clip in answered.ranked] == ranks
+    assert [clip.is_right for clip in answered.ranked] == [column == right for column in columns]
+    assert answered.num_ranked == 12
+    assert answered.score == 1 / (right + 1)
+
+
+def test_a_shown_rank_is_the_one_that_is_measured_whatever_is_equal(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    few = make("rank", words, clips[:3], store)
+    for answered in few.queries.answered(torch.zeros(3, 3)):  # ties count against the right clip
+        assert [(clip.rank, clip.is_right) for clip in answered.ranked] == [(1, False), (2, False), (3, True)]
+        assert answered.ranked[-1].clip == answered.clip
+        assert answered.printed["rank"] == 3

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from clip_making import counting, encode
-from ctsan.tasks.task import Example, ShownConcept
+from ctsan.tasks.task import Example, RankedClip, ShownChoice, ShownConcept
 from ctsan.training.examples_page import write_examples_page
 
 
@@ -87,7 +89,7 @@ def test_texts_are_shown_as_they_are_and_right_words_are_marked(tmp_path: Path, 
     page = write(tmp_path, example("a<b>.mp4", clip, score=0.5, caption="<script>x</script>"))
     Outline(page)
     assert "<h1>Examples of &lt;mine&gt;</h1>" in page
-    assert "<h2>&lt;script&gt;x&lt;/script&gt;</h2>" in page
+    assert '<p class="says">&lt;script&gt;x&lt;/script&gt;</p>' in page
     assert '<li class="right">✓ dog <small>0.93</small></li>' in page
     assert "<li>&lt;cat&gt; <small>0.21</small></li>" in page
     assert page.count("&amp; more</li>") == 3
@@ -105,3 +107,77 @@ def test_a_clip_that_is_gone_says_so_in_its_place(tmp_path: Path, clip: Path) ->
 def test_names_that_are_no_text_do_not_stop_it(tmp_path: Path, clip: Path) -> None:
     page = write(tmp_path, example("clip\udcff.mp4", clip, score=1.0))
     assert "clip?.mp4" in page
+
+
+@pytest.mark.parametrize("chosen", [1, 3])
+def test_a_choice_shows_all_sentences_the_right_one_in_bold_and_the_chosen_one_ticked(
+    tmp_path: Path, clip: Path, chosen: int
+) -> None:
+    choices = tuple(ShownChoice(f"no. {n} <x>", is_right=n == 3, is_chosen=n == chosen) for n in range(5))
+    page = write(tmp_path, replace(example("clip", clip, score=float(chosen == 3)), choices=choices))
+    Outline(page)
+    rows = re.findall(r'<li class="(.*?)"><span class="box">(.*?)</span>(.*?)</li>', page)
+    assert [kind for kind, _, _ in rows] == [
+        " ".join(name for name, place in (("right", 3), ("chosen", chosen)) if place == n) for n in range(5)
+    ]
+    assert [tick for _, tick, _ in rows] == ["✓" if n == chosen else "" for n in range(5)]
+    assert [text.startswith("<strong>") for _, _, text in rows] == [n == 3 for n in range(5)]
+    assert [re.sub("</?(strong|span)>", "", text) for _, _, text in rows] == [
+        f"no. {n} &lt;x&gt;" for n in range(5)
+    ]
+    assert "The right sentence is in bold" in page
+    assert "What people said" not in page  # it is among the sentences
+
+
+def ranking(right: int, clips: Sequence[Path], **others: object) -> Example:
+    """Of 40 clips; `right` is the rank of the right one, which is the last of them if that is above five."""
+    ranks = [1, 2, 3, 4, 5] if right <= 5 else [1, 2, 3, 4, right]
+    ranked = [RankedClip(n, f"clip {n}", path, n == right) for n, path in zip(ranks, clips, strict=True)]
+    return replace(
+        example(f"clip {right}", clips[0], score=1 / right, caption="a <dog> runs"),
+        ranked=tuple(ranked),
+        num_ranked=40,
+        **others,
+    )
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("five")
+    return [encode(folder / f"{n}.mp4", counting(4 + 8 * n, size=(48, 96))) for n in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("right", "kinds", "labels"),
+    [
+        (1, ["right", "", "", "", ""], ["✓ 1", "2", "3", "4", "5"]),
+        (5, ["", "", "", "", "right"], ["1", "2", "3", "4", "✓ 5"]),
+        (17, ["", "", "", "", "missed"], ["1", "2", "3", "4", "✗ 17 of 40"]),
+    ],
+)
+def test_a_ranking_shows_the_first_clips_and_frames_the_right_one(
+    tmp_path: Path, five: list[Path], right: int, kinds: list[str], labels: list[str]
+) -> None:
+    page = write(tmp_path, ranking(right, five))
+    outline = Outline(page)
+    shown = page[page.index('<ol class="ranked">') : page.index("</ol>")]
+    assert re.findall(r'<li class="(.*?)" title="(.*?)">', shown) == [
+        (kind, f"clip {rank}") for kind, rank in zip(kinds, [1, 2, 3, 4, max(right, 5)], strict=True)
+    ]
+    assert re.findall(r"<span>(.*?)</span></li>", shown) == labels
+    images = [attributes for tag, attributes in outline.seen if tag == "img"]
+    assert [image["alt"] for image in images] == [f"Rank {n}: clip {n}" for n in (1, 2, 3, 4, max(right, 5))]
+    assert len({image["src"] for image in images}) == 5  # each clip's own picture
+    assert page.index("a &lt;dog&gt; runs") < page.index('<ol class="ranked">')
+    assert ".ranked .right { color: var(--right); }" in page
+    assert ".ranked .missed { color: var(--wrong); }" in page
+    assert "the right one framed in green" in page
+
+
+def test_a_ranked_clip_that_is_gone_says_so_in_its_place(tmp_path: Path, five: list[Path]) -> None:
+    gone = tmp_path / "gone.mp4"
+    page = write(tmp_path, ranking(2, [*five[:3], gone, five[4]]))
+    Outline(page)
+    assert f"No picture: {gone}: there is no such file." in page
+    assert page.count("<img ") == 4
+    assert re.findall(r"<span>(\S.?.?)</span></li>", page) == ["1", "✓ 2", "3", "4", "5"]

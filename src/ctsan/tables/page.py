@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
+from ctsan.figures import answers
+from ctsan.figures.answers import answer_html, concept_html, legend
 from ctsan.tables.formats import CLAIMS_READING, READING, compared, figure_text, number
 from ctsan.tables.layout import TASK_TITLES, Column
 from ctsan.tables.paper import COMPARED_BY, others
@@ -14,7 +16,6 @@ from ctsan.tables.results import Cell, Checked, FilledTable, Results
 from ctsan.tables.showing import RULE, Shown
 from ctsan.tables.style import STYLE
 from ctsan.tables.systems import ENSEMBLES, SYSTEMS, MeasuredTask, label_of
-from ctsan.training.examples_page import concept_html, frames_html
 
 _MARKS = {"holds": "✓", "does not hold": "✗", "cannot tell": "?"}
 _QUESTIONS: Mapping[MeasuredTask, str] = {
@@ -57,7 +58,7 @@ def page(
 def _head(title: str, facts: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>"
+    yield f"<title>{escape(title)}</title>\n<style>{answers.STYLE}{STYLE}</style>\n</head>\n<body>\n<header>"
     yield f"<h1>{escape(title)}</h1>"
     yield (
         "<p>CT-SAN (Yu, Ko, Choi and Kim, CVPR 2017) first finds a few <em>concept words</em> in a clip, by "
@@ -176,12 +177,16 @@ def _examples(examples: Mapping[MeasuredTask, Sequence[Shown]]) -> Iterator[str]
     for task, some in examples.items():
         if some:
             yield f"<h3>{TASK_TITLES[task].capitalize()}</h3>"
+            if text := legend([shown.example for shown in some]):
+                yield f"<p>{escape(text)}</p>"
         for shown in some:
             example = shown.example
-            is_right = "" if task == "describe" else ("✓ right: " if example.score else "✗ wrong: ")
-            yield f'<article>{frames_html(example)}<p class="says">{is_right}{escape(example.caption)}</p>'
-            truth = "People said" if task == "describe" else "Right"
-            yield f"<p class='small'>{truth}: {escape(example.references[0])}</p>"
+            yield f"<article>{answer_html(example)}"
+            if not example.choices and not example.ranked:
+                truth = (
+                    "People said" if task == "describe" else "✓ Right" if example.score == 1 else "✗ Right is"
+                )
+                yield f"<p class='small'>{truth}: {escape(example.references[0])}</p>"
             if example.concepts:
                 yield f'<ul class="words">{"".join(map(concept_html, example.concepts))}</ul>'
             said = "; ".join(f"{escape(name)}: {escape(text)}" for name, text in shown.others)

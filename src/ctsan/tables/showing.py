@@ -63,7 +63,7 @@ def _spread(examples: Sequence[Example]) -> list[Example]:
 def _right_and_wrong(examples: Sequence[Example]) -> list[Example]:
     chosen = []
     for is_right in (True, False):
-        some = sorted((one for one in examples if (one.score > 0) == is_right), key=lambda one: one.clip)
+        some = sorted((one for one in examples if (one.score == 1) == is_right), key=lambda one: one.clip)
         places = dict.fromkeys(len(some) * third // 3 for third in (1, 2))
         chosen += [some[place] for place in places if place < len(some)]
     return chosen

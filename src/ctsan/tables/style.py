@@ -45,10 +45,6 @@ svg .interval { stroke: var(--accent); stroke-width: 3; opacity: .45; }
 svg .mean { stroke: var(--accent); stroke-width: 3; }
 svg .seed { fill: none; stroke: var(--ink); stroke-width: 1.3; }
 article { border-top: 1px solid var(--line); padding: 1rem 0; overflow-wrap: anywhere; }
-.frames { display: grid; grid-template-columns: repeat(4, 1fr); gap: .4rem; max-width: 52rem; }
-.frames img { display: block; width: 100%; height: 100%; object-fit: contain; background: #000;
-  border-radius: .3rem; }
-.gone { color: var(--soft); }
 .says { font-size: 1.1rem; font-weight: 600; margin: .6rem 0 .2rem; }
 article .small { margin: .2rem 0; }
 .words { display: flex; flex-wrap: wrap; gap: .35rem; list-style: none; margin: .4rem 0; padding: 0; }
@@ -58,6 +54,5 @@ article .small { margin: .2rem 0; }
 .systems dt { font-weight: 600; margin-top: .5rem; }
 .systems dd { margin: 0; color: var(--soft); }
 code { font-size: .8rem; }
-@media (max-width: 40rem) { .frames { grid-template-columns: repeat(2, 1fr); }
-  .plots { grid-template-columns: 1fr; } }
+@media (max-width: 40rem) { .plots { grid-template-columns: 1fr; } }
 """

@@ -178,7 +178,7 @@ class BlankTask:
                         clip=item.clip,
                         said=item.sentence.replace(BLANK_SIGN, f"[{answer}]"),
                         right=item.sentence.replace(BLANK_SIGN, f"[{item.answer}]"),
-                        is_right=tokenize(item.answer) == [answer],
+                        score=float(tokenize(item.answer) == [answer]),
                         printed={"sentence": item.sentence, "answer": answer, "right": item.answer},
                     )
                 )

@@ -15,7 +15,7 @@ from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, printed
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.member import Member
 from ctsan.tasks.scoring import encode_sentences, ensemble_scores, score_each
-from ctsan.tasks.task import Example, Measured
+from ctsan.tasks.task import Example, Measured, ShownChoice
 from ctsan.text.vocabulary import PAD
 
 _SENTENCES_AT_ONCE = 500
@@ -128,7 +128,7 @@ class ChoiceTask:
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
-        """One question for each validation clip: the sentence chosen and the right one, which scores one."""
+        """One question for each validation clip, with all its sentences; a right choice scores one."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._member])
         return self.clips.examples(encoding, self._answered(self._scores(self._member, encoding)))
@@ -159,8 +159,12 @@ class ChoiceTask:
                     clip=item.clip,
                     said=item.choices[choice],
                     right=item.choices[item.answer],
-                    is_right=choice == item.answer,
+                    score=float(choice == item.answer),
                     printed={"choice": choice, "right": item.answer, "scores": own.tolist()},
+                    choices=tuple(
+                        ShownChoice(sentence, is_right=place == item.answer, is_chosen=place == choice)
+                        for place, sentence in enumerate(item.choices)
+                    ),
                 )
             )
         return answered

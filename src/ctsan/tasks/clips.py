@@ -13,7 +13,7 @@ from ctsan.data.corpus import Clip, Item
 from ctsan.evaluation.concepts import precision_at_k
 from ctsan.model.clip_encoder import ClipEncoding, matching_noise
 from ctsan.tasks.member import Member, joined
-from ctsan.tasks.task import Example, ShownConcept
+from ctsan.tasks.task import Example, RankedClip, ShownChoice, ShownConcept
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore, Maps
 
@@ -28,8 +28,11 @@ class AnsweredItem(NamedTuple):
     clip: str
     said: str
     right: str
-    is_right: bool
+    score: float  # by the task's primary metric
     printed: Mapping[str, object]
+    choices: tuple[ShownChoice, ...] = ()  # these as in `Example`
+    ranked: tuple[RankedClip, ...] = ()
+    num_ranked: int = 0
 
 
 class TaskClips:
@@ -149,7 +152,10 @@ class TaskClips:
                 caption=item.said,
                 references=(item.right,),
                 concepts=concepts[clip.id],
-                score=float(item.is_right),
+                score=item.score,
+                choices=item.choices,
+                ranked=item.ranked,
+                num_ranked=item.num_ranked,
             )
             for clip in self.validation
             if (item := first.get(clip.id))
@@ -189,4 +195,4 @@ def printed(answered: Sequence[AnsweredItem]) -> dict[str, object]:
 
 def accuracy(answered: Sequence[AnsweredItem]) -> dict[str, float]:
     """The share of items that are answered rightly; nothing where there are none."""
-    return {"accuracy": sum(item.is_right for item in answered) / len(answered)} if answered else {}
+    return {"accuracy": sum(item.score for item in answered) / len(answered)} if answered else {}

@@ -12,6 +12,9 @@ from ctsan.evaluation.retrieval import ranks, retrieval_scores
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import AnsweredItem, TaskClips
 from ctsan.tasks.scoring import Scorer, score_all
+from ctsan.tasks.task import RankedClip
+
+NUM_SHOWN = 5  # clips for a query, as in the paper's appendix D
 
 
 class Queries:
@@ -43,20 +46,37 @@ class Queries:
         return retrieval_scores(ranks(scores, self.right))
 
     def answered(self, scores: Tensor) -> list[AnsweredItem]:
-        """The clip that comes first for each query, in their order."""
-        found = zip(
-            self.items, ranks(scores, self.right).tolist(), scores.argmax(dim=1).tolist(), strict=True
-        )
-        answered = []
-        for item, rank, place in found:
-            first = self.clips[place]
-            answered.append(
-                AnsweredItem(
-                    clip=item.clip,
-                    said=f"{item.query} → {first.captions[0] if first.captions else first.id}",
-                    right=item.query,
-                    is_right=rank == 1,
-                    printed={"query": item.query, "rank": rank, "first": first.id},
-                )
+        """The clips that come first for each query, in their order."""
+        ranked = ranks(scores, self.right).tolist()
+        wrong = scores.scatter(1, self.right[:, None], -torch.inf)
+        best_wrong = wrong.topk(min(NUM_SHOWN, len(self.clips)), dim=1).indices.tolist()
+        firsts = scores.argmax(dim=1).tolist()
+        found = zip(self.items, self.right.tolist(), ranked, firsts, best_wrong, strict=True)
+        return [
+            AnsweredItem(
+                clip=item.clip,
+                said=item.query,
+                right=item.query,
+                score=1 / rank,
+                printed={"query": item.query, "rank": rank, "first": self.clips[first].id},
+                ranked=self._shown(right, rank, others),
+                num_ranked=len(self.clips),
             )
-        return answered
+            for item, right, rank, first, others in found
+        ]
+
+    def _shown(self, right: int, rank: int, others: Sequence[int]) -> tuple[RankedClip, ...]:
+        """The first five clips; without the right one among them, the first four and that one.
+
+        Args:
+            right: the column of the right clip.
+            others: the columns of the best other clips, the best first.
+        """
+        first = [(place, column) for place, column in enumerate(others, start=1) if column != right]
+        above = [(place, column) for place, column in first if place < rank][: NUM_SHOWN - 1]
+        below = [(place + 1, column) for place, column in first if place >= rank]
+        shown = [*above, (rank, right), *below][:NUM_SHOWN]
+        return tuple(
+            RankedClip(place, self.clips[column].id, self.clips[column].path, is_right=column == right)
+            for place, column in shown
+        )

@@ -110,7 +110,7 @@ class RetrievalTask:
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
-        """For each clip its query, and the captions of the clip that came first."""
+        """For each clip its query, and the clips that came first; 1 / rank is the score."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._member])
         scores = self.queries.scores(self._member, encoding).cpu()

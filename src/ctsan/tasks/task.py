@@ -21,16 +21,43 @@ class ShownConcept(NamedTuple):
     is_right: bool  # it is in the clip's captions
 
 
+class ShownChoice(NamedTuple):
+    """A sentence of a multiple-choice question."""
+
+    sentence: str
+    is_right: bool
+    is_chosen: bool
+
+
+class RankedClip(NamedTuple):
+    """A clip that was found for a sentence."""
+
+    rank: int  # from 1
+    clip: str
+    path: Path
+    is_right: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What a model says of a clip it has not seen, beside what people said."""
+    """What a model says of a clip it has not seen, beside what people said.
+
+    Attributes:
+        choices: of a multiple-choice question.
+        ranked: the first five clips for the sentence `caption`; where the right one is not among them, the
+            first four and the right one.
+        num_ranked: how many clips were ranked.
+    """
 
     clip: str
     path: Path
     caption: str
     references: tuple[str, ...]
     concepts: tuple[ShownConcept, ...]  # the surest first
-    score: float  # the clip's own primary metric
+    score: float  # the clip's own primary metric; 1 where an answer is right
+    choices: tuple[ShownChoice, ...] = ()
+    ranked: tuple[RankedClip, ...] = ()
+    num_ranked: int = 0
 
 
 class Measured(NamedTuple):

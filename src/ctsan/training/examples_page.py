@@ -5,31 +5,23 @@ One file that loads nothing: it can be sent to somebody, or opened years later.
 
 from __future__ import annotations
 
-import io
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-import av
-import numpy as np
-from numpy.typing import NDArray
-
 from ctsan.atomic import replacing
-from ctsan.errors import VideoError
-from ctsan.tasks.task import Example, ShownConcept
-from ctsan.video.frames import pictures_at, probe
+from ctsan.figures import answers
+from ctsan.figures.answers import answer_html, concept_html, legend
+from ctsan.tasks.task import Example
 
-NUM_EXAMPLES, NUM_FRAMES, NUM_REFERENCES = 12, 4, 3
-
-_BOX = (320, 240)  # pixels that a frame has to fit into
+NUM_EXAMPLES, NUM_REFERENCES = 12, 3
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d232b; --soft: #5b6673; --paper: #f6f5f2; --card: #ffffff;
-  --line: #e2e0da; --right: #0b6b4f; --right-paper: #e1f2ea; --accent: #7a4a00; }
+  --line: #e2e0da; --right: #0b6b4f; --right-paper: #e1f2ea; --wrong: #a3261c; --accent: #7a4a00; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e8eaed; --soft: #a3adb8; --paper: #14171b; --card: #1e2227; --line: #343a42;
-    --right: #7fd6b4; --right-paper: #173329; --accent: #f0b862; } }
+    --right: #7fd6b4; --right-paper: #173329; --wrong: #ff9c90; --accent: #f0b862; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 64rem; padding: 2.5rem 1.25rem 4rem; background: var(--paper);
   color: var(--ink); font: 1rem/1.55 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
@@ -37,13 +29,9 @@ h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .6rem; }
 header p { color: var(--soft); max-width: 46rem; margin: .4rem 0; }
 article { background: var(--card); border: 1px solid var(--line); border-radius: .7rem; margin-top: 1.6rem;
   padding: 1.1rem; overflow-wrap: anywhere; }
-.frames { display: grid; grid-template-columns: repeat(4, 1fr); gap: .4rem; margin-bottom: .9rem; }
-.frames img { display: block; width: 100%; height: 100%; object-fit: contain; background: #000;
-  border-radius: .3rem; }
-.gone { color: var(--soft); border: 1px dashed var(--line); border-radius: .3rem;
-  padding: .8rem; margin: 0 0 .9rem; }
-h2 { font-size: 1.3rem; line-height: 1.3; margin: 0; }
-h3 { font-size: .8rem; font-weight: 600; color: var(--soft); margin: .9rem 0 .25rem; }
+.frames, article > .gone { margin-bottom: .9rem; }
+.says { font-size: 1.3rem; font-weight: 600; line-height: 1.3; margin: 0; }
+h2 { font-size: .8rem; font-weight: 600; color: var(--soft); margin: .9rem 0 .25rem; }
 .facts { display: flex; flex-wrap: wrap; justify-content: space-between; gap: .2rem 1.5rem;
   color: var(--soft); font-size: .85rem; margin: .15rem 0 0; }
 .facts b { color: var(--accent); font-variant-numeric: tabular-nums; }
@@ -53,7 +41,6 @@ h3 { font-size: .8rem; font-weight: 600; color: var(--soft); margin: .9rem 0 .25
   font-weight: 600; }
 .words small { font-variant-numeric: tabular-nums; font-weight: 400; }
 .people { margin: 0; padding-left: 1.1rem; }
-@media (max-width: 40rem) { .frames { grid-template-columns: repeat(2, 1fr); } }
 """
 
 
@@ -63,7 +50,7 @@ def write_examples_page(out: Path, examples: Sequence[Example], *, title: str, m
     Args:
         metric: the name of the examples' score.
     """
-    page = "\n".join([*_head(title, metric, len(examples)), *_body(_spread(examples), metric), ""])
+    page = "\n".join([*_head(title, metric, examples), *_body(_spread(examples), metric), ""])
     with replacing(out) as temporary:
         temporary.write_text(page, encoding="utf-8", errors="replace")  # file names may be no text
 
@@ -75,69 +62,44 @@ def _spread(examples: Sequence[Example]) -> list[Example]:
     return [ranked[place * (len(ranked) - 1) // max(1, count - 1)] for place in range(count)]
 
 
-def _head(title: str, metric: str, total: int) -> Iterator[str]:
+def _head(title: str, metric: str, examples: Sequence[Example]) -> Iterator[str]:
+    total = len(examples)
     shown = f"{min(NUM_EXAMPLES, total)} of {total:,}" if total > NUM_EXAMPLES else f"All {total}"
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>"
+    yield f"<title>{escape(title)}</title>\n<style>{answers.STYLE}{_STYLE}</style>\n</head>\n<body>"
     yield f"<header>\n<h1>{escape(title)}</h1>"
     yield (
         f"<p>{shown} validation clips, from which the model has not learnt, with what it says of them. They "
         f"are evenly spaced over all clips sorted by their own {escape(metric)}: the first is the best of "
         "all, the last is the worst.</p>"
     )
-    yield "<p>Concept words marked ✓ are in the captions that people wrote of the clip.</p>\n</header>"
+    about_words = "Concept words marked ✓ are in the captions that people wrote of the clip."
+    yield f"<p>{escape(legend(examples))}{about_words}</p>\n</header>"
 
 
 def _body(examples: Sequence[Example], metric: str) -> Iterator[str]:
     yield "<main>"
     for example in examples:
-        yield f"<article>\n{frames_html(example)}"
-        yield f"<h2>{escape(example.caption) or '(no words)'}</h2>"
+        yield f"<article>\n{answer_html(example)}"
         yield (
             f'<p class="facts"><span>{escape(example.clip)}</span>'
             f"<span>{escape(metric)} <b>{example.score:.2f}</b></span></p>"
         )
         if example.concepts:
-            yield '<h3>Concept words</h3>\n<ul class="words">'
+            whose = " of the right clip" if example.ranked else ""
+            yield f'<h2>Concept words{whose}</h2>\n<ul class="words">'
             yield from map(concept_html, example.concepts)
             yield "</ul>"
-        yield '<h3>What people said</h3>\n<ul class="people">'
-        yield from (f"<li>{escape(sentence)}</li>" for sentence in example.references[:NUM_REFERENCES])
-        yield "</ul>"
-        if (more := len(example.references) - NUM_REFERENCES) > 0:
-            yield f'<p class="facts">and {more} more</p>'
+        if not example.choices and not example.ranked:
+            yield from _references(example.references)
         yield "</article>"
     yield "</main>\n</body>\n</html>"
 
 
-def concept_html(concept: ShownConcept) -> str:
-    mark, kind = ("✓ ", ' class="right"') if concept.is_right else ("", "")
-    return f"<li{kind}>{mark}{escape(concept.word)} <small>{concept.confidence:.2f}</small></li>"
-
-
-def frames_html(example: Example) -> str:
-    """Pictures evenly over the clip, or why there are none."""
-    try:
-        moments = (np.arange(NUM_FRAMES) + 0.5) * probe(example.path).duration / NUM_FRAMES
-        pictures = pictures_at(example.path, moments, box=_BOX)
-    except VideoError as error:
-        return f'<p class="gone">No pictures: {escape(str(error))}</p>'
-    images = [
-        f'<img src="data:image/jpeg;base64,{_jpeg(pixels)}" width="{pixels.shape[1]}" '
-        f'height="{pixels.shape[0]}" alt="Frame at {time:.1f} seconds">'
-        for pixels, time in pictures
-    ]
-    return f'<div class="frames">{"".join(images)}</div>'
-
-
-def _jpeg(pixels: NDArray[np.uint8]) -> str:
-    """A picture (h, w, 3) as JPEG in base64."""
-    file = io.BytesIO()
-    with av.open(file, "w", format="mjpeg") as container:
-        stream = container.add_stream("mjpeg", rate=1, options={"qmin": "3", "qmax": "3"})
-        stream.height, stream.width, stream.pix_fmt = *pixels.shape[:2], "yuvj420p"
-        stream.thread_count = 1
-        container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
-        container.mux(stream.encode())
-    return b64encode(file.getvalue()).decode()
+def _references(references: Sequence[str]) -> Iterator[str]:
+    yield '<h2>What people said</h2>\n<ul class="people">'
+    yield from (f"<li>{escape(sentence)}</li>" for sentence in references[:NUM_REFERENCES])
+    yield "</ul>"
+    if (more := len(references) - NUM_REFERENCES) > 0:
+        yield f'<p class="facts">and {more} more</p>'

@@ -109,6 +109,60 @@ def test_retrieval_queries_and_clips_that_only_an_item_file_names(write):
     assert told[clip("3003_LAST", 7)] == ("He leaves.",)
 
 
+PARAPHRASES = "LSMDC16_paraphrased_train_subset.txt"
+
+
+def test_paraphrases_are_further_captions_of_training_clips(write):
+    body = row("0001_A_Film", 4, "A dog runs.", "dog is running") + row(
+        "0001_A_Film", 4, "A dog runs.", "A dog runs."
+    )
+    untouched = {
+        "LSMDC16_paraphrased_test.txt": row("3003_LAST", 1, "She opens the door.", "woman opens door")
+    }
+    plain = read_corpus(write(CAPTIONS))
+    corpus = read_corpus(write({**CAPTIONS, PARAPHRASES: body, **untouched}))
+    assert [len(each.captions) for each in corpus] == [2, 2, 1, 1, 1, 0, 0]
+    assert corpus.clips[1].captions == ("A dog runs.", "dog is running")
+    assert set(corpus.captions("train")) - set(plain.captions("train")) == {"dog is running"}
+    assert corpus.notes == ()
+
+
+def test_paraphrases_leave_the_official_items_as_they_are(write):
+    question = row("0001_A_Film", 4, "A dog runs.", "A _____ runs.", "dog")
+    files = {**CAPTIONS, "LSMDC16_annos_training_FIB.csv": question}
+    corpus = read_corpus(
+        write({**files, PARAPHRASES: row("0001_A_Film", 4, "A dog runs.", "dog is running")})
+    )
+    assert corpus.items["fill", "train"] == (BlankItem(clip("0001_A_Film", 4), "A _____ runs.", "dog"),)
+
+
+def test_a_paraphrase_of_a_clip_that_no_file_has_is_counted_and_left_out(write):
+    body = row("0001_A_Film", 4, "A dog runs.", "dog is running") + row(
+        "0001_A_Film", 9, "Gone.", "it is gone"
+    )
+    corpus, problems = inspect_corpus(write({**CAPTIONS, PARAPHRASES: body}))
+    assert problems == []
+    assert len(corpus) == 7
+    assert corpus.notes == (
+        f"1 row is left out of {PARAPHRASES}: no other file has the clip. "
+        f"The first is {clip('0001_A_Film', 9)!r} at line 2.",
+    )
+
+
+def test_a_paraphrase_of_a_clip_of_another_split_is_a_problem_and_is_not_learnt(write):
+    body = row("0001_A_Film", 4, "A dog runs.", "dog is running")
+    body += row("3003_LAST", 1, "She opens the door.", "woman opens door") + row(
+        "0001_A_Film", 1, "No paraphrase."
+    )
+    corpus, problems = inspect_corpus(write({**CAPTIONS, PARAPHRASES: body}))
+    assert [(each.file.name, each.line) for each in problems] == [(PARAPHRASES, 2), (PARAPHRASES, 3)]
+    assert problems[0].what == (
+        f"clip {clip('3003_LAST', 1)!r} is in train here and in test at LSMDC16_annos_test.csv:1"
+    )
+    assert problems[1].what == "the row has 6 columns instead of 7"
+    assert {each.id: each.captions for each in corpus}[clip("3003_LAST", 1)] == ("She opens the door.",)
+
+
 def test_an_official_split_that_leaks_is_noted_and_kept(write):
     captions = {**CAPTIONS, "LSMDC16_annos_val.csv": row("0001_A_Film", 8, "Rain falls.")}
     corpus, problems = inspect_corpus(write(captions))

@@ -27,9 +27,13 @@ _ITEM_FILES: dict[tuple[ItemTask, Split], str] = {
     ("choose", "test"): "LSMDC16_multiple_choice_test_randomized.csv",
     ("rank", "test"): "LSMDC16_challenge_1000_publictect.csv",  # the official spelling
 }
+# "Para-Phrase AD": shorter sentences for a fifth of the training clips. Those of the public test, in
+# LSMDC16_paraphrased_test.txt, are not read: references are the original sentences.
+_PARAPHRASES = "LSMDC16_paraphrased_train_subset.txt"
 FILES: tuple[str, ...] = (
     *(f"{stem}{end}" for stem in _CAPTION_FILES.values() for end in _VARIANTS),
     *_ITEM_FILES.values(),
+    _PARAPHRASES,
 )
 _CLIP_ID = re.compile(r"(?P<movie>.+?)_\d+\.\d+\.\d+\.\d+-\d+\.\d+\.\d+\.\d+")
 _COPY_AGAIN = "Copy the row again from the official file, or delete it."
@@ -40,10 +44,10 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, problems: list[Problem]) -> Corpus:
-    """Read the caption files, then the item files; one that is absent is no problem.
+    """Read the caption files, the item files, then the paraphrases; one that is absent is no problem.
 
     A clip may have several sentences, on several rows. Where no caption file tells of a clip, its
-    sentences come from the item files.
+    sentences come from the item files. Paraphrases are further captions of training clips.
     """
     origin: dict[str, tuple[Split, Path, int]] = {}
     sentences: dict[str, list[str]] = {}
@@ -75,6 +79,16 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
                 sentences[item.clip].append(sentence)
         items[task, split] = tuple(found)
 
+    paraphrases = path / _PARAPHRASES
+    unknown: list[tuple[int, str]] = []
+    for line, (clip, *_, paraphrase) in _rows(paraphrases, (7,), problems) if paraphrases.is_file() else ():
+        if clip not in origin:
+            unknown.append((line, clip))
+            continue
+        declare(clip, "train", paraphrases, line)
+        if origin[clip][0] == "train" and paraphrase not in sentences[clip]:
+            sentences[clip].append(paraphrase)
+
     videos = videos_by_stem(path, problems)
     clips = tuple(
         Clip(
@@ -87,7 +101,16 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
         )
         for clip, (split, file, line) in origin.items()
     )
-    return Corpus(name="LSMDC16", root=path, format="lsmdc16", clips=clips, items=items)
+    notes = () if not unknown else (_unknown_note(unknown),)
+    return Corpus(name="LSMDC16", root=path, format="lsmdc16", clips=clips, items=items, notes=notes)
+
+
+def _unknown_note(unknown: list[tuple[int, str]]) -> str:
+    """Later releases have fewer training clips than the paraphrases were written for: nothing to mend."""
+    line, clip = unknown[0]
+    rows = "1 row is" if len(unknown) == 1 else f"{len(unknown):,} rows are"
+    first = f"The first is {clip!r} at line {line}."
+    return f"{rows} left out of {_PARAPHRASES}: no other file has the clip. {first}"
 
 
 def _movie(clip: str) -> str:
