@@ -65,9 +65,9 @@ def test_all_of_the_same_task_is_taken_over_and_new_words_begin_anew(
     words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, task: TaskName
 ) -> None:
     trained, model = make_trained(task, words, store), make(task, more, store)
-    start_from_clips(model, clips, store, more)
+    start_from_clips(model, clips, store, more, load_settings("laptop").init)
     fresh = weights(model)
-    start_from_model(model, trained)
+    start_from_model(model, trained, transfer="shared")
     old, new = weights(trained), weights(model)
     assert new.keys() == old.keys()
     grown = {name for name in new if new[name].shape != old[name].shape}
@@ -91,9 +91,9 @@ def test_another_task_takes_what_all_have_in_common(
     words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, task: TaskName
 ) -> None:
     trained, model = make_trained("describe", words, store), make(task, more, store)
-    start_from_clips(model, clips, store, more)
+    start_from_clips(model, clips, store, more, load_settings("laptop").init)
     fresh = weights(model)
-    start_from_model(model, trained)
+    start_from_model(model, trained, transfer="shared")
     old, new = weights(trained), weights(model)
     shared = {name for name in new if name.startswith(("clip_encoder.", "word_input.", "lstm."))}
     assert {"clip_encoder.channel_means", "clip_encoder.reduce.conv.weight"} < shared
@@ -112,7 +112,7 @@ def test_a_comparison_begins_anew(words: Words, store: FeatureStore, task: TaskN
         make_trained("describe", words, store),
         make(task, words, store, "attention.compares=true"),
     )
-    start_from_model(model, trained)
+    start_from_model(model, trained, transfer="shared")
     attention = model.word_input.attention  # type: ignore[union-attr]  # both tasks have it
     assert torch.equal(attention.relate, torch.eye(8))
     assert torch.equal(attention.gate, torch.full((8,), -1.0))
@@ -120,19 +120,20 @@ def test_a_comparison_begins_anew(words: Words, store: FeatureStore, task: TaskN
     further = make(task, words, store, "attention.compares=true")
     with torch.no_grad():
         attention.gate.fill_(0.3)
-    start_from_model(further, model)
+    start_from_model(further, model, transfer="shared")
     assert torch.equal(further.word_input.attention.gate, attention.gate)  # type: ignore[union-attr]
 
 
 def test_a_description_starts_from_other_tasks_too(words: Words, store: FeatureStore) -> None:
     trained, model = make_trained("rank", words, store), make("describe", words, store)
-    start_from_model(model, trained)
+    start_from_model(model, trained, transfer="shared")
     assert torch.equal(
         model.state_dict()["decode.word_input.attention.relate"],
         trained.state_dict()["word_input.attention.relate"],
     )
-    assert parts_taken(trained, same_task=False) == ("clip_encoder", "word_input", "lstm")
-    assert {"clip_encoder", "word_input", "lstm", "join"} < set(parts_taken(trained, same_task=True))
+    assert parts_taken(trained, same_task=False, transfer="shared") == ("clip_encoder", "word_input", "lstm")
+    everything = parts_taken(trained, same_task=True, transfer="shared")
+    assert {"clip_encoder", "word_input", "lstm", "join"} < set(everything)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_models_of_other_sizes_are_refused(words: Words, store: FeatureStore, ot
     trained = make("describe", words, store)
     for task in TASKS:
         with pytest.raises(UsageError, match="do not fit the new model: .*there.*here"):
-            start_from_model(make(task, words, store, other), trained)
+            start_from_model(make(task, words, store, other), trained, transfer="shared")
 
 
 def test_settings_of_the_trained_model_are_taken_unless_set() -> None:
@@ -187,10 +188,10 @@ def test_probes_learn_new_clips_with_the_scales_that_were_taken_over(
 ) -> None:
     trained = make_trained("embed", words, store)
     model = make("embed", more, store, "retrieval.phrases=50")
-    start_from_clips(model, clips, store, more)
+    start_from_clips(model, clips, store, more, load_settings("laptop").init)
     start_probes(model, clips, store, more)
     before = model.phrases.clip.clone()
-    start_from_model(model, trained)
+    start_from_model(model, trained, transfer="shared")
     assert torch.equal(model.phrases.clip, before)  # nothing of phrases is taken over
     start_probes(model, clips, store, more)
     assert not torch.allclose(model.phrases.clip, before)

@@ -93,10 +93,9 @@ def stored_encoding(
         return torch.from_numpy(np.asarray(numbers(f"{place}.{kind}")[rows])).to(device)
 
     words, confidences = part("concepts").long(), part("confidences")
-    concepts = encoder.embedding(encoder.candidate_words[words])
     return ClipEncoding(
         state=State(part("hidden").float().transpose(0, 1), part("cell").float().transpose(0, 1)),
-        concepts=concepts * confidences[..., None] if encoder.weighted else concepts,
+        concepts=encoder.embed_concepts(words, confidences),
         concept_words=words,
         confidences=confidences,
         detection=None,

@@ -151,7 +151,7 @@ def _prepared(workshop: Workshop, training: Training, settings: Settings) -> Tas
         task=training.task,
         profile=workshop.profile,
         settings=settings,
-        origin=_origin(workshop, source, trained) if source and trained else None,
+        origin=_origin(workshop, settings, source, trained) if source and trained else None,
     )
     write_recipe(folder, recipe)
     words.save(folder / WORDS_FOLDER)
@@ -165,18 +165,18 @@ def _prepared(workshop: Workshop, training: Training, settings: Settings) -> Tas
         channels=store.channels,
         seed=settings.training.seed,
     )
-    start_from_clips(model, workshop.corpus.split("train"), store, words)
+    start_from_clips(model, workshop.corpus.split("train"), store, words, settings.init)
     if is_decoupled(training.system):
         _take_detector(workshop, training, model)
     if trained is not None:
-        start_from_model(model, trained)
+        start_from_model(model, trained, transfer=settings.training.transfer)
     start_probes(model, workshop.corpus.split("train"), store, words)
     return build_task(training.task, settings, words, store, workshop.corpus, model=model)
 
 
 def _detection(workshop: Workshop, settings: Settings) -> DetectionTask:
     model = _detector_model(workshop, settings)
-    start_from_clips(model, workshop.corpus.split("train"), workshop.store, workshop.words)
+    start_from_clips(model, workshop.corpus.split("train"), workshop.store, workshop.words, settings.init)
     clips = TaskClips(
         store=workshop.store,
         words=workshop.words,
@@ -212,13 +212,13 @@ def _take_detector(workshop: Workshop, training: Training, model: Model) -> None
     )
 
 
-def _origin(workshop: Workshop, source: Training, trained: Model) -> Origin:
+def _origin(workshop: Workshop, settings: Settings, source: Training, trained: Model) -> Origin:
     words, folder = workshop.words, source.folder(workshop.out)
     return Origin(
         run=str(folder),
         task=source.task,
         weights=weights_digest(folder),
-        parts=parts_taken(trained, same_task=False),
+        parts=parts_taken(trained, same_task=False, transfer=settings.training.transfer),
         kept_words=len(words.vocabulary) - len(SPECIALS),
         new_words=0,
         kept_candidates=len(words.concepts),
