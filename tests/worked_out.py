@@ -98,6 +98,13 @@ def lstm(
     w: Weights, name: str, inputs: list[np.ndarray], hidden: np.ndarray, cell: np.ndarray
 ) -> list[np.ndarray]:
     """The top layer's states (D,) over a sequence, from hidden states and cells (layers, D)."""
+    return run_lstm(w, name, inputs, hidden, cell)[0]
+
+
+def run_lstm(
+    w: Weights, name: str, inputs: list[np.ndarray], hidden: np.ndarray, cell: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """The same, and all layers' hidden states and cells after the sequence."""
     hidden, cell = hidden.copy(), cell.copy()
     states = []
     for x in inputs:
@@ -114,4 +121,4 @@ def lstm(
             normed = layer_norm(cell[layer], w[p + "norm_cell.weight"], w[p + "norm_cell.bias"])
             hidden[layer] = x = sigmoid(show) * np.tanh(normed)
         states.append(hidden[-1].copy())
-    return states
+    return states, hidden, cell
