@@ -43,9 +43,9 @@ def make(task: TaskName, words: Words, store: FeatureStore, *overrides: str, see
     return build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed)
 
 
-def make_trained(task: TaskName, words: Words, store: FeatureStore) -> Model:
+def make_trained(task: TaskName, words: Words, store: FeatureStore, *overrides: str) -> Model:
     """Every weight and every buffer has moved."""
-    model = make(task, words, store, seed=1)
+    model = make(task, words, store, *overrides, seed=1)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             if tensor.is_floating_point() and not name.endswith("_sign"):
@@ -103,6 +103,65 @@ def test_another_task_takes_what_all_have_in_common(
         assert torch.equal(new[name][: len(old[name])], old[name]), name
     for name in new.keys() - shared:
         assert torch.equal(new[name], fresh[name]), name
+
+
+@pytest.mark.parametrize("kind", ["traces", "average"])
+@pytest.mark.parametrize("task", TASKS)
+def test_the_detector_alone_is_taken_over_where_that_is_asked_for(
+    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, task: TaskName, kind: str
+) -> None:
+    """As in the paper: with the regions that it sees, and nothing of the language."""
+    settings = load_settings("paper", (*SETTINGS, f"detector.kind={kind}"))
+    trained = make_trained("describe", words, store, f"detector.kind={kind}")
+    model = make(task, more, store, f"detector.kind={kind}")
+    start_from_clips(model, clips, store, more, load_settings("laptop").init)
+    fresh = weights(model)
+    start_from_model(model, trained, transfer=settings.training.transfer)
+    old, new = weights(trained), weights(model)
+    taken = {name for name in new if not torch.equal(new[name], fresh[name])}
+    parts = parts_taken(trained, same_task=task == "describe", transfer="detector")
+    assert parts[0] == "clip_encoder.detector"
+    for name in new:
+        is_taken = any(name == part or name.startswith(part + ".") for part in parts)
+        assert is_taken == (name in taken), name
+        if is_taken:
+            rows = new[name][: len(old[name])] if old[name].dim() else new[name]
+            assert torch.equal(rows, old[name]), name
+    assert {name for name in taken if not name.startswith("clip_encoder.detector.")} == {
+        "clip_encoder.reduce.conv.weight",
+        "clip_encoder.channel_means",
+        "clip_encoder.channel_scales",
+        "clip_encoder.word_noise",
+    }
+    regions = torch.randn(2, 3, *store.grid, store.channels)
+    frame_is_real = torch.ones(2, 3, dtype=torch.bool)
+    with torch.no_grad():
+        theirs, ours = (
+            each.clip_encoder.eval()(regions, frame_is_real).detection.scores for each in (trained, model)
+        )
+    torch.testing.assert_close(ours[:, : len(words.concepts)], theirs)  # it sees the same words
+
+
+def test_what_has_learnt_no_detector_gives_none(words: Words, store: FeatureStore) -> None:
+    for task, overrides in (
+        ("embed", ()),
+        ("fill", ("detector.enabled=false",)),
+        ("fill", ("detector.kind=random",)),
+        ("fill", ("detector.kind=nearest",)),
+    ):
+        trained = make(task, words, store, *overrides)  # type: ignore[arg-type]  # all are tasks
+        assert parts_taken(trained, same_task=False, transfer="detector") == ()
+
+
+def test_other_attentions_fit_a_detector() -> None:
+    trained = load_settings("laptop", SETTINGS)
+    overrides = ("attention.output=false", "model.sees_clip=false", "training.transfer=detector")
+    given = load_settings("laptop", overrides)
+    found = settings_with(given, trained, overrides=overrides, same_task=False)
+    assert not found.attention.output
+    wrong = (*overrides, "detector.attention_dim=5")
+    with pytest.raises(UsageError, match="detector.attention_dim is 4 there and 5 here"):
+        settings_with(load_settings("laptop", wrong), trained, overrides=wrong, same_task=False)
 
 
 @pytest.mark.parametrize("task", ["choose", "rank"])
