@@ -66,7 +66,7 @@ def _command_for(task_name: TaskName) -> click.Command:
     @click.option("--corpus", type=click.Path(path_type=Path), required=True, help="Captioned clips.")
     @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
     @click.option(
-        "--profile", default="laptop", show_default=True, help="laptop, or paper for its own sizes."
+        "--profile", default="laptop", show_default=True, help="laptop, or paper for the model of the paper."
     )
     @click.option(
         "--set",
