@@ -98,11 +98,18 @@ def lstm(
     w: Weights, name: str, inputs: list[np.ndarray], hidden: np.ndarray, cell: np.ndarray
 ) -> list[np.ndarray]:
     """The top layer's states (D,) over a sequence, from hidden states and cells (layers, D)."""
+    return run_lstm(w, name, inputs, hidden, cell)[0]
+
+
+def run_lstm(
+    w: Weights, name: str, inputs: list[np.ndarray], hidden: np.ndarray, cell: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """The same, and all layers' hidden states and cells after the sequence."""
     states = []
     for x in inputs:
         hidden, cell = lstm_step(w, name, x, hidden, cell)
         states.append(hidden[-1])
-    return states
+    return states, hidden, cell
 
 
 def lstm_step(

@@ -43,6 +43,9 @@ DecoderKind = Annotated[
     Literal["semantic", "s2vt", "temporal", "pooled"],
     _one_of("semantic", "s2vt", "temporal", "pooled"),
 ]
+RandomWordsKind = Annotated[Literal["redrawn", "fixed"], _one_of("redrawn", "fixed")]
+Negatives = Annotated[Literal["clips", "sentences", "both"], _one_of("clips", "sentences", "both")]
+Transfer = Annotated[Literal["detector", "shared"], _one_of("detector", "shared")]
 Precision = Annotated[Literal["auto", "float32", "bfloat16"], _one_of("auto", "float32", "bfloat16")]
 
 
@@ -65,6 +68,7 @@ class ModelSettings:
 class DetectorSettings:
     enabled: Switch = True  # without it neither attention has anything to attend to: the paper's Base-SAN
     kind: DetectorKind = "traces"  # where concept words come from; the others are what the paper compares
+    random_words: RandomWordsKind = "redrawn"  # with kind=random, in training: at each step, or a clip's own
     num_concepts: Count = 10  # K
     num_candidates: Count = 2000  # V; fewer if the words hold fewer
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
@@ -83,6 +87,18 @@ class AttentionSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InitSettings:
+    """What a new model begins with. The paper: skip-gram word vectors, all other weights by Xavier."""
+
+    standardise_channels: Switch = False  # features less their mean, over their deviation, in training clips
+    pca_regions: Switch = False  # the reducing convolution begins as the principal directions of these clips
+    word_frequencies: Switch = False  # b_p and b_y begin as how often each word is used; otherwise as 0
+    concept_gain: Positive = 1.0  # of Xavier's weights for W_p
+    attention_gate: Weight = 0.0  # w_{x,a} and w_{h,a} begin as this; 0 draws them by Xavier, fan d
+    frame_memory: Count = 4  # frames after which an LSTM over frames keeps a third: its gates' first biases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LossSettings:
     # The paper gives neither. Of g, for a caption of T words, only the part between T/√K and T can change,
     # and likelihood costs one to three a word: a hundredth spreads the attention without outweighing it.
@@ -93,6 +109,9 @@ class LossSettings:
     reward_from: Share = 0.0  # the share of the training after which that begins
     choice_margin: Positive = 1.0  # Δ
     retrieval_margin: Positive = 3.0  # Δ
+    # Σ_k Σ_l of the paper's retrieval loss, where k is the query in one sentence and the clip in another:
+    # other clips for each query as it is tested, other sentences for each clip, or both sums.
+    retrieval_negatives: Negatives = "clips"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +146,10 @@ class TrainingSettings:
     patience: Count = 5  # evaluations in a row without a better one, after which training stops
     seed: Whole = 0
     keep_clips: Switch = False  # with --from: how clips are seen stays as it is, for several runs to share
+    transfer: Transfer = "detector"  # with --from: it alone, or all that the two models share
+    corrupt_concepts: Switch = (
+        False  # right words are made wrong until they are right as often as on validation
+    )
     mirror: Switch = True
     evaluate_every: Count = 1  # epochs
     evaluations: Count = 6  # instead, evenly over the steps, where training.steps is set
@@ -158,6 +181,7 @@ class Settings:
     model: ModelSettings = field(default_factory=ModelSettings)
     detector: DetectorSettings = field(default_factory=DetectorSettings)
     attention: AttentionSettings = field(default_factory=AttentionSettings)
+    init: InitSettings = field(default_factory=InitSettings)
     retrieval: RetrievalSettings = field(default_factory=RetrievalSettings)
     loss: LossSettings = field(default_factory=LossSettings)
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
@@ -177,6 +201,14 @@ PROFILES: Mapping[str, Settings] = {
     "laptop": Settings(
         model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=10, dropout=0.3, say_from_words=True),
         detector=DetectorSettings(attention_dim=32, dropout=0.5, trace_dropout=0.7, pace=0.1),
+        init=InitSettings(
+            standardise_channels=True,
+            pca_regions=True,
+            word_frequencies=True,
+            concept_gain=0.1,
+            attention_gate=0.1,
+            frame_memory=20,
+        ),
         retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256, captions_per_clip=2),
         loss=LossSettings(
             attention_weight=0.0,
@@ -184,6 +216,7 @@ PROFILES: Mapping[str, Settings] = {
             label_smoothing=0.1,
             reward_weight=20.0,
             reward_from=0.6,
+            retrieval_negatives="both",
         ),
         optimiser=OptimiserSettings(learning_rate=2e-3, schedule="cosine", warmup_steps=20, averaging=0.98),
         training=TrainingSettings(
@@ -191,6 +224,8 @@ PROFILES: Mapping[str, Settings] = {
             captions_per_clip=20,
             steps=1000,
             patience=6,
+            transfer="shared",
+            corrupt_concepts=True,
             mirror=False,
             report_every=10,
             checkpoint_every=100,
@@ -203,7 +238,17 @@ PROFILES: Mapping[str, Settings] = {
 # Settings that settings.json of an older run lacks, with the value that the code of that time amounted to: a
 # later default changes no older run.
 _BEFORE: Mapping[str, object] = {
+    "detector.random_words": "redrawn",
     "ensemble.standardise": True,
+    "init.attention_gate": 0.1,
+    "init.concept_gain": 0.1,
+    "init.frame_memory": 20,
+    "init.pca_regions": True,
+    "init.standardise_channels": True,
+    "init.word_frequencies": True,
+    "loss.retrieval_negatives": "both",
+    "training.corrupt_concepts": True,
+    "training.transfer": "shared",
 }
 _REMOVED = frozenset({"decoding.hearing"})  # in settings.json of older runs; it has no effect any more
 

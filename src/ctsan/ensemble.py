@@ -40,7 +40,8 @@ def concepts_seen(
         for word, confidence in zip(run.member.words.concepts.words, confidences, strict=True):
             means[word] = means.get(word, 0.0) + confidence / len(seen)
     most = max(encoding.concept_words.shape[1] for encoding in encodings)
-    return tuple(Concept(word, means[word]) for word in nlargest(most, means, key=means.__getitem__))
+    surest = nlargest(most, means, key=means.__getitem__)
+    return tuple(Concept(word, means[word]) for word in surest if means[word] > 0)  # a clip may have fewer
 
 
 def reads_concepts(runs: Sequence[TrainedRun]) -> bool:
@@ -122,12 +123,13 @@ def attention_of(
         output_weights: (K,).
     """
     candidates = run.member.words.concepts.words
+    given = int((encoding.confidences[0] > 0).sum())  # concept words, of which a clip may have fewer than K
     return Attention(
         run=str(run.folder),
-        concepts=tuple(candidates[number] for number in encoding.concept_words[0].tolist()),
+        concepts=tuple(candidates[number] for number in encoding.concept_words[0, :given].tolist()),
         words=tuple(words if input_weights is None else words[: len(input_weights)]),
-        input_weights=None if input_weights is None else input_weights[: len(words)].cpu().numpy(),
-        output_weights=None if output_weights is None else output_weights.cpu().numpy(),
+        input_weights=None if input_weights is None else input_weights[: len(words), :given].cpu().numpy(),
+        output_weights=None if output_weights is None else output_weights[:given].cpu().numpy(),
     )
 
 

@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file
 
@@ -18,7 +20,7 @@ from ctsan.data.reading import read_corpus
 from ctsan.errors import RunError, UsageError
 from ctsan.predictor import Predictor
 from ctsan.text.vocabulary import SPECIALS
-from ctsan.text.words import Words
+from ctsan.text.words import Words, prepare_words
 from ctsan.trained_run import WORDS_FOLDER
 from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
 from ctsan.training.run_folder import Origin, create_run, open_run, weights_digest
@@ -129,6 +131,61 @@ def test_new_words_are_added_and_the_run_says_where_it_came_from(described: Path
         kept_candidates=num_candidates,
         new_candidates=len(after.concepts) - num_candidates,
     )
+
+
+def test_the_detector_alone_can_be_taken_over(
+    shapes: Path, described: Path, mine: Path, tmp_path: Path
+) -> None:
+    """With the words that it knows in their places, and word vectors of the new captions."""
+    still = ("--set=optimiser.learning_rate=1e-30", "--set=training.epochs=1", "--set=training.mirror=false")
+    options = ("train", "fill", *places(shapes, mine), *still)
+    refused = ctsan(*options, "--out", tmp_path / "none", "--transfer", "detector", exit_code=2)
+    assert "Name one: --from RUN" in refused.stderr
+    starting = (*options, "--from", described, "--transfer", "detector")
+    kept = ctsan(*starting, "--out", tmp_path / "none", "--set=training.keep_clips=true", exit_code=2)
+    assert "Take over the rest too: --transfer shared" in kept.stderr
+    out = tmp_path / "run"
+    told = ctsan(*starting, "--out", out).stderr
+    parts = ("detector", "reduce", "channel_means", "channel_scales", "word_noise")
+    named = tuple(f"clip_encoder.{part}" for part in parts)
+    assert f"with the weights of its {', '.join(named)}. To its" in told
+    run = open_run(out)
+    assert run.origin is not None
+    assert run.origin.parts == named
+    assert run.settings.training.transfer == "detector"
+    before, after = (Words.load(each / WORDS_FOLDER) for each in (described, out))
+    assert after.vocabulary.words[: len(before.vocabulary)] == before.vocabulary.words
+    new = prepare_words(read_corpus(mine).captions("train"), embedding_dim=16, num_concepts=2000)
+    both = [word for word in new.vocabulary.words if word in after.vocabulary]
+    assert {"zebra", "circle"} & set(both)
+    assert np.array_equal(
+        after.embedding[after.vocabulary.encode(both)], new.embedding[new.vocabulary.encode(both)]
+    )
+    old, ours = (load_file(each / WEIGHTS_FILE) for each in (described, out))
+    for name in ours:
+        rows = ours[name][: len(old[name])] if name in old and old[name].dim() else ours[name]
+        if name.startswith(named[:2]):
+            assert rows.equal(old[name]), name
+    video = "clip_encoder.encode_video.lstm.layers.0.from_input.weight"
+    assert not ours[video].equal(old[video])
+
+
+def test_a_run_without_a_detector_has_none_to_give(
+    shapes: Path, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    asked = order(shapes, shapes / "corpus", runs["plain"], "training.transfer=detector")
+    with pytest.raises(UsageError, match="has learnt no concept word detector.*--transfer shared"):
+        prepare(asked, read_corpus(asked.corpus), [tmp_path / "r"], settings_for(asked, [tmp_path / "r"]))
+
+
+def test_mirroring_that_is_not_stored_is_a_warning_once(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for overrides, times in ((("training.mirror=true",), 1), ((), 0)):
+        asked = replace(order(shapes, shapes / "corpus", tmp_path), source=None, overrides=overrides)
+        folders = [tmp_path / f"{times}{number}" for number in range(3)]  # of an ensemble
+        prepare(asked, read_corpus(asked.corpus), folders, settings_for(asked, folders))
+        assert capsys.readouterr().err.count("hold no mirrored frames, so nothing is mirrored") == times
 
 
 def test_another_run_to_start_from_is_refused(

@@ -29,7 +29,7 @@ IS_REAL = torch.arange(T) < torch.tensor(LENGTHS)[:, None]
 
 
 def small_model(*, with_detector: bool = True, weighted: bool = False, **options: bool) -> ChoiceModel:
-    torch.manual_seed(0)
+    torch.manual_seed(2)  # with other units of the ReLU at work in each sentence
     encoder = small_clip_encoder(with_detector=with_detector, weighted=weighted)
     return stirred(ChoiceModel(clip_encoder=encoder, hidden_dim=D, **options))
 

@@ -26,7 +26,9 @@ QUERIES = torch.tensor(
         [9, 5, 5, 5, 5],
     ]
 )
-CONCEPT_WORDS = torch.tensor([[0, 1, 2], [3, 1, 6], [2, 0, 1], [3, 1, 6], [5, 4, 0]])  # three different sets
+CONCEPT_WORDS = torch.tensor(  # four different sets: of the last two clips one has a word, and one has none
+    [[0, 1, 2], [3, 1, 6], [2, 0, 1], [3, 1, 6], [5, 4, 0]]
+)
 KINDS = {
     "attention": {},
     "weighted": {"weighted": True},
@@ -60,10 +62,10 @@ def clips_for(model: Model) -> ClipEncoding:
     clips, encoder = len(CONCEPT_WORDS), model.clip_encoder
     words = CONCEPT_WORDS if encoder.detector is not None else CONCEPT_WORDS[:, :0]
     confidences = draw(clips, words.shape[1], seed=1).sigmoid()
-    concepts = encoder.embedding(encoder.candidate_words[words])
+    confidences[3, 1:] = confidences[4] = 0
     return ClipEncoding(
         state=State(draw(2, clips, D, seed=2), draw(2, clips, D, seed=3)),
-        concepts=concepts * confidences[..., None] if encoder.weighted else concepts,
+        concepts=encoder.embed_concepts(words, confidences),
         concept_words=words,
         confidences=confidences,
         detection=None,
@@ -129,7 +131,7 @@ def test_small_blocks_change_nothing(
 @pytest.mark.parametrize(
     ("kind", "options", "readings"),
     [
-        (RetrievalModel, KINDS["attention"], 3),  # in any order
+        (RetrievalModel, KINDS["attention"], 4),  # in any order
         (RetrievalModel, KINDS["weighted"], 5),
         (RetrievalModel, KINDS["without attention"], 1),
         (RetrievalModel, KINDS["without detector"], 1),

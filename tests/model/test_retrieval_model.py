@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ctsan.config import Negatives
 from ctsan.model.retrieval_model import RetrievalModel, pairwise_margin_loss
 from worked_out import (
     D,
@@ -110,25 +111,30 @@ def test_joint_dropout_is_for_training_only() -> None:
     assert not torch.equal(model.score(sketches, queries), model.score(sketches, queries))
 
 
-def plain_loss(scores: Tensor, clips: list[int], margin: float) -> list[float]:
-    """Term by term; `clips` says which clip each pair is of."""
+def plain_loss(scores: Tensor, clips: list[int], margin: float, negatives: Negatives) -> list[float]:
+    """Term by term, S of clips in rows and sentences in columns; `clips` says which clip each pair is of."""
     s, n = scores.tolist(), range(len(clips))
     others = [[other for other in n if clips[other] != clips[pair]] for pair in n]
-    return [
-        sum(max(0.0, s[pair][other] - s[pair][pair] + margin) for other in others[pair])
-        + sum(max(0.0, s[other][pair] - s[pair][pair] + margin) for other in others[pair])
-        for pair in n
-    ]
+    sentences, videos = (
+        [sum(max(0.0, score(pair, other) - s[pair][pair] + margin) for other in others[pair]) for pair in n]
+        for score in (lambda pair, other: s[pair][other], lambda pair, other: s[other][pair])
+    )
+    both = [one + other for one, other in zip(sentences, videos, strict=True)]
+    return {"sentences": sentences, "clips": videos, "both": both}[negatives]
 
 
-def test_the_loss_has_negatives_of_both_kinds_and_none_of_the_same_clip() -> None:
+@pytest.mark.parametrize("negatives", ["clips", "sentences", "both"])
+def test_the_loss_has_the_negatives_asked_for_and_none_of_the_same_clip(negatives: Negatives) -> None:
     scores = 3 * draw(4, 4)
-    wanted = plain_loss(scores, [0, 1, 2, 3], 3.0)
-    np.testing.assert_allclose(pairwise_margin_loss(scores).numpy(), wanted)
+    wanted = plain_loss(scores, [0, 1, 2, 3], 3.0, negatives)
+    np.testing.assert_allclose(pairwise_margin_loss(scores, negatives=negatives).numpy(), wanted)
     clips = [0, 1, 0, 2]
     same = torch.tensor([[row == column for column in clips] for row in clips])
-    wanted = plain_loss(scores, clips, 0.5)
-    np.testing.assert_allclose(pairwise_margin_loss(scores, same, margin=0.5).numpy(), wanted)
+    wanted = plain_loss(scores, clips, 0.5, negatives)
+    found = pairwise_margin_loss(scores, same, margin=0.5, negatives=negatives)
+    np.testing.assert_allclose(found.numpy(), wanted)
+    if negatives == "clips":  # of a query, as the paper tests
+        np.testing.assert_allclose(pairwise_margin_loss(scores, same, margin=0.5).numpy(), wanted)
 
 
 def test_pairs_beyond_the_margin_cost_and_train_nothing() -> None:

@@ -6,12 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from ctsan.evaluation.concepts import concept_tallies, precision_at_k
 from ctsan.model.average_detector import AverageDetector
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector, RegionReducer, concept_loss
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.nearest_words import NearestWords
 from ctsan.model.random_words import RandomWords
+from ctsan.model.semantic_attention import (
+    InputSemanticAttention,
+    OutputSemanticAttention,
+    attention_regulariser,
+)
 
 B, N, H, C, D, V, K = 3, 4, 2, 6, 8, 12, 3
 
@@ -42,6 +48,15 @@ def test_random_words_are_the_clips_own_when_asked_and_drawn_anew_in_training(ma
     assert not torch.equal(words(maps, all_real(maps)).scores, words(maps, all_real(maps)).scores)
 
 
+def test_random_words_can_be_the_clips_own_in_training_too(maps: Tensor) -> None:
+    words = RandomWords(num_candidates=V, redrawn=False).eval()
+    asked = words(maps, all_real(maps)).scores
+    words.train()
+    assert torch.equal(words(maps, all_real(maps)).scores, asked)
+    assert torch.equal(words(*padded(maps)).scores, asked)
+    assert not torch.equal(asked[0], asked[1])
+
+
 def test_random_words_are_all_as_likely() -> None:
     words = RandomWords(num_candidates=V).eval()
     maps = torch.randn(3000, 1, 1, 1, 4, generator=torch.Generator().manual_seed(1))
@@ -65,6 +80,73 @@ def test_a_new_clip_has_the_words_of_the_nearest_training_clip(maps: Tensor) -> 
     found, confidences = words(*padded(maps + 0.05)).top(K)
     assert found.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     assert torch.allclose(confidences[0], torch.tensor([0.9, 0.6, 0.3]))
+
+
+def test_a_clip_has_no_more_words_than_the_nearest_one(maps: Tensor) -> None:
+    """Of three places two words, one and none: what is left gets no vector, no attention and no mention."""
+    words = NearestWords(channels=C, num_candidates=V, num_concepts=K, max_frames=N)
+    shares = torch.zeros(B, V)
+    shares[0, 7], shares[0, 9], shares[1, 7] = 0.5, 0.9, 0.3
+    words.know(maps.mean(dim=(1, 2, 3)), shares)
+    encoder = ClipEncoder(
+        channels=C,
+        embedding=torch.randn(V, 4),
+        candidate_words=torch.arange(V),
+        hidden_dim=D,
+        detector=words,
+        num_concepts=K,
+        corrupts_concepts=True,
+    )
+    encoder.word_noise.fill_(1.0)
+    new = maps + 0.05
+    encoding = encoder.eval()(new, all_real(new))
+    is_word = encoding.confidences > 0
+    assert is_word.sum(dim=1).tolist() == [2, 1, 0]
+    assert encoding.concept_words[0, :2].tolist() == [9, 7]
+    assert encoding.concept_words[1, 0] == 7
+    assert torch.equal((encoding.concepts != 0).any(dim=2), is_word)
+    torch.testing.assert_close(encoding.concepts[1, 0], encoder.embedding.weight[7])
+    reference = torch.zeros(B, V)
+    reference[0, 9] = reference[1, 7] = 1
+    encoder.train()
+    words.eval()  # in training the nearest clip is taken for the clip itself
+    corrupted = encoder(new, all_real(new), reference)
+    assert (corrupted.confidences > 0).sum(dim=1).tolist() == [
+        1,
+        0,
+        0,
+    ]  # right ones are left out, not filled up
+    assert corrupted.concept_words[0, 0] == 7
+    measured = concept_tallies(encoding.concept_words, encoding.detection.scores, reference)
+    assert measured["precision"].value == pytest.approx((1 / 2 + 1) / 2)  # of the two clips with words
+    assert precision_at_k(encoding.detection.scores, reference, K) == pytest.approx(2 / 3)  # of three words
+
+
+def test_what_is_no_word_gets_no_attention_and_breaks_no_gradient() -> None:
+    torch.manual_seed(0)
+    concepts = torch.randn(3, K, 4)
+    concepts[0, 1:], concepts[1] = 0, 0  # one word, none, all
+    words, states = torch.randn(3, 5, 4), torch.randn(3, 5, D)
+    read, say = (
+        InputSemanticAttention(embedding_dim=4, hidden_dim=D),
+        OutputSemanticAttention(embedding_dim=4, hidden_dim=D),
+    )
+    x, gamma = read(words, concepts)
+    said, beta = say(states, concepts)
+    for weights in (gamma, beta):
+        assert torch.equal(weights[0], torch.tensor([1.0, 0.0, 0.0]).expand(5, K))
+        assert not weights[1].any()
+        torch.testing.assert_close(weights[2].sum(dim=1), torch.ones(5))
+    torch.testing.assert_close(x[1], read.project(words[1]))  # the word alone
+    torch.testing.assert_close(said[1], states[1])
+    alone, _ = read(words[:1], concepts[:1, :1])
+    torch.testing.assert_close(x[:1], alone)
+    regularised = attention_regulariser(gamma, torch.ones(3, 5, dtype=torch.bool))
+    torch.testing.assert_close(regularised[:2], torch.tensor([5.0 + 25.0, 0.0]))
+    (regularised.sum() + x.sum() + said.sum() + beta.square().sum()).backward()
+    for attention in (read, say):
+        for name, weights in attention.named_parameters():
+            assert weights.grad.isfinite().all(), name
 
 
 def test_a_training_clip_is_not_its_own_neighbour(maps: Tensor) -> None:

@@ -240,7 +240,7 @@ def test_a_phrase_probe_has_a_say_in_what_is_said(
     """What counts is a tenth of the mean log-probability and the CIDEr that is expected, one by one."""
     members = [make_member(task, words, store, seed=0, phrases=200) for task in ("embed", "describe")]
     judge = members[0].model
-    start_from_clips(judge, clips, store, words)
+    start_from_clips(judge, clips, store, words, load_settings("laptop").init)
     start_probes(judge, clips, store, words)
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
     decoding = DecodingSettings(beam=6, max_words=5, suiting=0.0, expecting=0.0, guiding=0.0)

@@ -43,9 +43,9 @@ def make(task: TaskName, words: Words, store: FeatureStore, *overrides: str, see
     return build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed)
 
 
-def make_trained(task: TaskName, words: Words, store: FeatureStore) -> Model:
+def make_trained(task: TaskName, words: Words, store: FeatureStore, *overrides: str) -> Model:
     """Every weight and every buffer has moved."""
-    model = make(task, words, store, seed=1)
+    model = make(task, words, store, *overrides, seed=1)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             if tensor.is_floating_point() and not name.endswith("_sign"):
@@ -65,9 +65,9 @@ def test_all_of_the_same_task_is_taken_over_and_new_words_begin_anew(
     words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, task: TaskName
 ) -> None:
     trained, model = make_trained(task, words, store), make(task, more, store)
-    start_from_clips(model, clips, store, more)
+    start_from_clips(model, clips, store, more, load_settings("laptop").init)
     fresh = weights(model)
-    start_from_model(model, trained)
+    start_from_model(model, trained, transfer="shared")
     old, new = weights(trained), weights(model)
     assert new.keys() == old.keys()
     grown = {name for name in new if new[name].shape != old[name].shape}
@@ -91,9 +91,9 @@ def test_another_task_takes_what_all_have_in_common(
     words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, task: TaskName
 ) -> None:
     trained, model = make_trained("describe", words, store), make(task, more, store)
-    start_from_clips(model, clips, store, more)
+    start_from_clips(model, clips, store, more, load_settings("laptop").init)
     fresh = weights(model)
-    start_from_model(model, trained)
+    start_from_model(model, trained, transfer="shared")
     old, new = weights(trained), weights(model)
     shared = {name for name in new if name.startswith(("clip_encoder.", "word_input.", "lstm."))}
     assert {"clip_encoder.channel_means", "clip_encoder.reduce.conv.weight"} < shared
@@ -105,6 +105,65 @@ def test_another_task_takes_what_all_have_in_common(
         assert torch.equal(new[name], fresh[name]), name
 
 
+@pytest.mark.parametrize("kind", ["traces", "average"])
+@pytest.mark.parametrize("task", TASKS)
+def test_the_detector_alone_is_taken_over_where_that_is_asked_for(
+    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, task: TaskName, kind: str
+) -> None:
+    """As in the paper: with the regions that it sees, and nothing of the language."""
+    settings = load_settings("paper", (*SETTINGS, f"detector.kind={kind}"))
+    trained = make_trained("describe", words, store, f"detector.kind={kind}")
+    model = make(task, more, store, f"detector.kind={kind}")
+    start_from_clips(model, clips, store, more, load_settings("laptop").init)
+    fresh = weights(model)
+    start_from_model(model, trained, transfer=settings.training.transfer)
+    old, new = weights(trained), weights(model)
+    taken = {name for name in new if not torch.equal(new[name], fresh[name])}
+    parts = parts_taken(trained, same_task=task == "describe", transfer="detector")
+    assert parts[0] == "clip_encoder.detector"
+    for name in new:
+        is_taken = any(name == part or name.startswith(part + ".") for part in parts)
+        assert is_taken == (name in taken), name
+        if is_taken:
+            rows = new[name][: len(old[name])] if old[name].dim() else new[name]
+            assert torch.equal(rows, old[name]), name
+    assert {name for name in taken if not name.startswith("clip_encoder.detector.")} == {
+        "clip_encoder.reduce.conv.weight",
+        "clip_encoder.channel_means",
+        "clip_encoder.channel_scales",
+        "clip_encoder.word_noise",
+    }
+    regions = torch.randn(2, 3, *store.grid, store.channels)
+    frame_is_real = torch.ones(2, 3, dtype=torch.bool)
+    with torch.no_grad():
+        theirs, ours = (
+            each.clip_encoder.eval()(regions, frame_is_real).detection.scores for each in (trained, model)
+        )
+    torch.testing.assert_close(ours[:, : len(words.concepts)], theirs)  # it sees the same words
+
+
+def test_what_has_learnt_no_detector_gives_none(words: Words, store: FeatureStore) -> None:
+    for task, overrides in (
+        ("embed", ()),
+        ("fill", ("detector.enabled=false",)),
+        ("fill", ("detector.kind=random",)),
+        ("fill", ("detector.kind=nearest",)),
+    ):
+        trained = make(task, words, store, *overrides)  # type: ignore[arg-type]  # all are tasks
+        assert parts_taken(trained, same_task=False, transfer="detector") == ()
+
+
+def test_other_attentions_fit_a_detector() -> None:
+    trained = load_settings("laptop", SETTINGS)
+    overrides = ("attention.output=false", "model.sees_clip=false", "training.transfer=detector")
+    given = load_settings("laptop", overrides)
+    found = settings_with(given, trained, overrides=overrides, same_task=False)
+    assert not found.attention.output
+    wrong = (*overrides, "detector.attention_dim=5")
+    with pytest.raises(UsageError, match="detector.attention_dim is 4 there and 5 here"):
+        settings_with(load_settings("laptop", wrong), trained, overrides=wrong, same_task=False)
+
+
 @pytest.mark.parametrize("task", ["choose", "rank"])
 def test_a_comparison_begins_anew(words: Words, store: FeatureStore, task: TaskName) -> None:
     """Words like a concept word are taken away; all else comes from the description."""
@@ -112,7 +171,7 @@ def test_a_comparison_begins_anew(words: Words, store: FeatureStore, task: TaskN
         make_trained("describe", words, store),
         make(task, words, store, "attention.compares=true"),
     )
-    start_from_model(model, trained)
+    start_from_model(model, trained, transfer="shared")
     attention = model.word_input.attention  # type: ignore[union-attr]  # both tasks have it
     assert torch.equal(attention.relate, torch.eye(8))
     assert torch.equal(attention.gate, torch.full((8,), -1.0))
@@ -120,19 +179,20 @@ def test_a_comparison_begins_anew(words: Words, store: FeatureStore, task: TaskN
     further = make(task, words, store, "attention.compares=true")
     with torch.no_grad():
         attention.gate.fill_(0.3)
-    start_from_model(further, model)
+    start_from_model(further, model, transfer="shared")
     assert torch.equal(further.word_input.attention.gate, attention.gate)  # type: ignore[union-attr]
 
 
 def test_a_description_starts_from_other_tasks_too(words: Words, store: FeatureStore) -> None:
     trained, model = make_trained("rank", words, store), make("describe", words, store)
-    start_from_model(model, trained)
+    start_from_model(model, trained, transfer="shared")
     assert torch.equal(
         model.state_dict()["decode.word_input.attention.relate"],
         trained.state_dict()["word_input.attention.relate"],
     )
-    assert parts_taken(trained, same_task=False) == ("clip_encoder", "word_input", "lstm")
-    assert {"clip_encoder", "word_input", "lstm", "join"} < set(parts_taken(trained, same_task=True))
+    assert parts_taken(trained, same_task=False, transfer="shared") == ("clip_encoder", "word_input", "lstm")
+    everything = parts_taken(trained, same_task=True, transfer="shared")
+    assert {"clip_encoder", "word_input", "lstm", "join"} < set(everything)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +210,7 @@ def test_models_of_other_sizes_are_refused(words: Words, store: FeatureStore, ot
     trained = make("describe", words, store)
     for task in TASKS:
         with pytest.raises(UsageError, match="do not fit the new model: .*there.*here"):
-            start_from_model(make(task, words, store, other), trained)
+            start_from_model(make(task, words, store, other), trained, transfer="shared")
 
 
 def test_settings_of_the_trained_model_are_taken_unless_set() -> None:
@@ -187,10 +247,10 @@ def test_probes_learn_new_clips_with_the_scales_that_were_taken_over(
 ) -> None:
     trained = make_trained("embed", words, store)
     model = make("embed", more, store, "retrieval.phrases=50")
-    start_from_clips(model, clips, store, more)
+    start_from_clips(model, clips, store, more, load_settings("laptop").init)
     start_probes(model, clips, store, more)
     before = model.phrases.clip.clone()
-    start_from_model(model, trained)
+    start_from_model(model, trained, transfer="shared")
     assert torch.equal(model.phrases.clip, before)  # nothing of phrases is taken over
     start_probes(model, clips, store, more)
     assert not torch.allclose(model.phrases.clip, before)

@@ -71,6 +71,11 @@ def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
             "training.keep_clips=true keeps the words of the run that --from names: --vectors would change "
             "nothing. Leave out one of the two."
         )
+    if settings.training.keep_clips and settings.training.transfer == "detector":
+        raise UsageError(
+            "training.keep_clips=true keeps all that a run sees clips by, and training.transfer=detector "
+            "takes over its detector alone. Take over the rest too: --transfer shared"
+        )
     if settings.detector.kind == "decoupled":
         raise UsageError(
             "detector.kind=decoupled takes a detector that was trained alone. One command trains both: ctsan "
@@ -185,6 +190,7 @@ def _prepare_features(order: Order, clips: Corpus, settings: Settings, source: T
                 "says."
             )
     check_features(order, clips, features)
+    warn_unless_mirrored(order, settings, features)
     return recipe
 
 
@@ -195,6 +201,16 @@ def _check_backbone(order: Order, source: TrainedRun, backbone: str) -> None:
             f"{source.folder}: this run was trained on features of {needed}, and training would be on those "
             f"of {backbone}. Make the same: ctsan features {order.corpus} --backbone {needed} --out FOLDER, "
             "and give them: --features FOLDER"
+        )
+
+
+def warn_unless_mirrored(order: Order, settings: Settings, features: FeatureStore) -> None:
+    """Say once that the mirroring which is asked for cannot be done."""
+    if settings.training.mirror and not features.manifest.recipe.mirrored:
+        warn(
+            f"{features.folder}: these features hold no mirrored frames, so nothing is mirrored, though "
+            f"training.mirror=true asks for it. Make them: ctsan features {order.corpus} --mirror --out "
+            "FOLDER, or do without: --set training.mirror=false"
         )
 
 
@@ -229,19 +245,31 @@ def _prepare_words(
 ) -> tuple[Words, Origin | None]:
     """The words of the training captions, after those of the run that training starts from.
 
-    New concept words would be part of how clips are seen: where that stays, the words do too.
+    New concept words would be part of how clips are seen: where that stays, the words do too. Word vectors
+    are no part of the detector: where it alone is taken over, they are those of the training captions.
     """
     if source is None:
         return _words_of(order, clips, settings), None
     trained = source.member.model
     learnt: Embedding = trained.clip_encoder.embedding.weight.detach().numpy()
     kept = replace(source.member.words, embedding=learnt)
-    words = kept if settings.training.keep_clips else kept.extended_by(_words_of(order, clips, settings))
+    transfer = settings.training.transfer
+    parts = parts_taken(trained, same_task=source.task == order.task, transfer=transfer)
+    if not parts:
+        raise UsageError(
+            f"{source.folder}: this run has learnt no concept word detector, and training.transfer=detector "
+            "takes over nothing else. Take over all that the models share: --transfer shared"
+        )
+    words = kept
+    if not settings.training.keep_clips:
+        new = _words_of(order, clips, settings)
+        words = kept.extended_by(new)
+        words = words.with_vectors_of(new) if transfer == "detector" else words
     origin = Origin(
         run=str(source.folder),
         task=source.task,
         weights=weights_digest(source.folder),
-        parts=parts_taken(trained, same_task=source.task == order.task),
+        parts=parts,
         kept_words=len(kept.vocabulary) - len(SPECIALS),
         new_words=len(words.vocabulary) - len(kept.vocabulary),
         kept_candidates=len(kept.concepts),

@@ -126,7 +126,7 @@ def _workshop(
 ) -> Workshop:
     """Features and words, once for all runs."""
     from ctsan.cli.features import make_features
-    from ctsan.cli.preparing import Order, check_features, check_splits
+    from ctsan.cli.preparing import Order, check_features, check_splits, warn_unless_mirrored
     from ctsan.data.reading import read_corpus
     from ctsan.errors import UsageError
     from ctsan.tables.plan import settings_of
@@ -149,6 +149,7 @@ def _workshop(
         make_features(clips, order.store(settings[0]), mirrored=settings[0].training.mirror)
     store = FeatureStore(order.store(settings[0]))
     check_features(order, clips, store, ("train", "val", "test"))
+    warn_unless_mirrored(order, settings[0], store)
     return Workshop(
         out=out,
         profile=profile,

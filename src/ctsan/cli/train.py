@@ -53,7 +53,7 @@ def _command_for(task_name: TaskName) -> click.Command:
     @click.option("--corpus", type=click.Path(path_type=Path), required=True, help="Captioned clips.")
     @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
     @click.option(
-        "--profile", default="laptop", show_default=True, help="laptop, or paper for its own sizes."
+        "--profile", default="laptop", show_default=True, help="laptop, or paper for the model of the paper."
     )
     @click.option(
         "--set",
@@ -75,6 +75,13 @@ def _command_for(task_name: TaskName) -> click.Command:
         "'default' is the model that ctsan carries.",
     )
     @click.option(
+        "--transfer",
+        type=click.Choice(["detector", "shared"]),
+        help="With --from: take over the concept word detector alone, as the paper does, or all that the two "
+        "models share [default: detector in the profile paper, shared in laptop]. Short for --set "
+        "training.transfer=….",
+    )
+    @click.option(
         "--vectors",
         type=click.Path(path_type=Path),
         help="Word vectors of others, as GloVe's, to begin with beside those learnt from the captions.",
@@ -93,18 +100,23 @@ def _command_for(task_name: TaskName) -> click.Command:
         overrides: tuple[str, ...],
         features: Path | None,
         source: Path | None,
+        transfer: str | None,
         vectors: Path | None,
         ensemble: int | None,
         as_json: bool,
     ) -> None:
         from ctsan.cli.preparing import Order
+        from ctsan.errors import UsageError
         from ctsan.trained_run import run_to_start_from
 
+        if transfer and source is None:
+            raise UsageError("--transfer says what to take over from a run. Name one: --from RUN")
+        taking = (f"training.transfer={transfer}",) if transfer else ()
         order = Order(
             task=task_name,
             corpus=corpus,
             profile=profile,
-            overrides=overrides,
+            overrides=(*overrides, *taking),
             features=features,
             source=source and run_to_start_from(source, task_name),
             vectors=vectors,
@@ -177,7 +189,7 @@ def _train_visibly(task: Task[Any], out: Path, settings: Settings, *, is_first: 
             nonlocal warned
             values = ", ".join(f"{name} {value:.3f}" for name, value in metrics.items())
             bar.write(f"step {step:,}: {values}", file=sys.stderr)
-            if not warned and (warning := _parting(metrics)):
+            if not warned and (warning := _parting(metrics, settings)):
                 bar.write(warning, file=sys.stderr)
                 warned = True
 
@@ -231,7 +243,7 @@ def _conclude(
             "The validation clips' captions give no questions, so the last weights are kept, good or bad. "
             "Caption more clips of other sources, or give the split 'val' items of your own."
         )
-    if warning := _parting(best):
+    if warning := _parting(best, settings):
         warn(warning)
     metrics = {name: None if value is None else round(value, 4) for name, value in best.items()}
     return {"run": str(out), "steps": result.steps, "best_step": result.best_step, **metrics}
@@ -250,14 +262,19 @@ def _conclude_ensemble(
     )
 
 
-def _parting(metrics: Mapping[str, float]) -> str | None:
+def _parting(metrics: Mapping[str, float], settings: Settings) -> str | None:
     """What to say when the concept words are right much more often on clips that the detector has learnt."""
     known, new = metrics.get("precision on train"), metrics.get("precision")
     if known is None or new is None or known - new <= _PARTED:
         return None
+    done = (
+        "So that captions do not trust its words too much, as many of them are made wrong in training"
+        if settings.training.corrupt_concepts
+        else "Captions learn to trust its words too much; --set training.corrupt_concepts=true makes as many "
+        "of them wrong in training"
+    )
     return (
         f"The detector knows its training clips by heart: {known:.0%} of its words are right there, and "
-        f"{new:.0%} on validation clips. So that captions do not trust its words too much, as many of them "
-        "are made wrong in training ('Words that deserve trust' in docs/training.md). More captioned clips "
-        "help."
+        f"{new:.0%} on validation clips. {done} ('Words that deserve trust' in docs/training.md). More "
+        "captioned clips help."
     )

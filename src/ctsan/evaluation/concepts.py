@@ -9,9 +9,13 @@ from ctsan.evaluation.tally import Tally, ratio
 
 
 def precision_at_k(scores: Tensor, reference: Tensor, k: int) -> float:
-    """The share of the `k` surest candidates, by scores (B, V), that are in the clips' captions (B, V)."""
-    best = scores.topk(k, dim=1).indices
-    return float(reference.gather(1, best).mean())
+    """The share of the `k` surest candidates, by scores (B, V), that are in the clips' captions (B, V).
+
+    Candidates with a score of minus infinity are ruled out, and do not count.
+    """
+    best = scores.topk(k, dim=1)
+    right = reference.gather(1, best.indices)[best.values > -torch.inf]
+    return float(right.mean()) if len(right) else 0.0
 
 
 def average_precisions(scores: Tensor, reference: Tensor) -> Tensor:
@@ -35,14 +39,16 @@ def concept_tallies(words: Tensor, scores: Tensor, reference: Tensor) -> dict[st
 
     Args:
         words: (B, K), the candidates that the model goes by.
-        scores: (B, V), of all candidates.
+        scores: (B, V), of all candidates; minus infinity rules one out, and it does not count as a word.
         reference: (B, V), 1 where a candidate is in the clip's captions.
     """
-    found = reference.gather(1, words).double()  # (B, K)
+    is_word = (scores.gather(1, words) > -torch.inf).double()  # (B, K)
+    found = reference.gather(1, words) * is_word
+    given = is_word.sum(dim=1)
     in_captions = reference.double().sum(dim=1)
     has_words = (in_captions > 0).double()
     return {
-        "precision": ratio(found.mean(dim=1), torch.ones(len(found))),
+        "precision": ratio(found.sum(dim=1) / given.clamp(min=1), (given > 0).double()),
         "recall": ratio(found.sum(dim=1) / in_captions.clamp(min=1), has_words),
         "mean average precision": ratio(average_precisions(scores, reference), has_words),
     }

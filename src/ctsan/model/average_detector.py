@@ -7,14 +7,13 @@ from torch.nn import functional as F
 
 from ctsan.model.concept_detector import Detection
 from ctsan.model.lstm import LayerNormLSTM
-from ctsan.model.video_encoder import MEMORY
 
 
 class AverageDetector(nn.Module):
     """One LSTM over frames averaged over the grid takes the place of all traces.
 
     Args:
-        pace: a factor of the learning rate, as for the traces.
+        pace, concept_gain, memory: as for the traces.
     """
 
     def __init__(
@@ -25,15 +24,17 @@ class AverageDetector(nn.Module):
         num_layers: int = 2,
         dropout: float = 0.2,
         pace: float = 1.0,
+        concept_gain: float = 1.0,
+        memory: int = 4,
     ) -> None:
         super().__init__()
         self.dropout = dropout
         self.pace = pace
         self.lstm = LayerNormLSTM(
-            input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout, memory=MEMORY
+            input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout, memory=memory
         )
         self.name = nn.Linear(hidden_dim, num_candidates)  # W_p, b_p
-        nn.init.xavier_uniform_(self.name.weight, gain=0.1)  # small, as in `ConceptDetector`
+        nn.init.xavier_uniform_(self.name.weight, gain=concept_gain)
         nn.init.zeros_(self.name.bias)
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> Detection:

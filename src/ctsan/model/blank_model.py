@@ -29,6 +29,7 @@ class BlankModel(nn.Module):
 
     Args:
         both_ways: False reads up to the blank only, which is the paper's Simple-LSTM.
+        gate: what both attentions' gates begin as; None draws them.
         say_from_words: see `start_from_words`; the paper begins with Xavier's weights.
     """
 
@@ -39,6 +40,7 @@ class BlankModel(nn.Module):
         hidden_dim: int,
         input_attention: bool = True,
         output_attention: bool = True,
+        gate: float | None = None,
         num_layers: int = 2,
         dropout: float = 0.2,
         both_ways: bool = True,
@@ -50,7 +52,10 @@ class BlankModel(nn.Module):
         has_concepts = clip_encoder.detector is not None
         embedding_dim = clip_encoder.embedding.embedding_dim
         self.word_input = WordInput(
-            embedding_dim=embedding_dim, hidden_dim=hidden_dim, attention=input_attention and has_concepts
+            embedding_dim=embedding_dim,
+            hidden_dim=hidden_dim,
+            attention=input_attention and has_concepts,
+            gate=gate,
         )
         self.read_forwards, backwards = (
             LayerNormLSTM(input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout)
@@ -59,7 +64,7 @@ class BlankModel(nn.Module):
         self.read_backwards = backwards if both_ways else None
         self.join = nn.Linear((1 + both_ways) * hidden_dim, hidden_dim)  # W_o, b_o
         self.output_attention = (
-            OutputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim)
+            OutputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim, gate=gate)
             if output_attention and has_concepts
             else None
         )

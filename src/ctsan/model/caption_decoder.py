@@ -21,7 +21,11 @@ class Decoded(NamedTuple):
 
 
 class CaptionDecoder(nn.Module):
-    """Each attention can be left out: the paper's ablation, and with neither its Base-SAN."""
+    """Each attention can be left out: the paper's ablation, and with neither its Base-SAN.
+
+    Args:
+        gate: what both attentions' gates begin as; None draws them.
+    """
 
     def __init__(
         self,
@@ -31,19 +35,20 @@ class CaptionDecoder(nn.Module):
         hidden_dim: int,
         input_attention: bool = True,
         output_attention: bool = True,
+        gate: float | None = None,
         num_layers: int = 2,
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
         self.dropout = dropout
         self.word_input = WordInput(
-            embedding_dim=embedding_dim, hidden_dim=hidden_dim, attention=input_attention
+            embedding_dim=embedding_dim, hidden_dim=hidden_dim, attention=input_attention, gate=gate
         )
         self.lstm = LayerNormLSTM(
             input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
         )
         self.output_attention = (
-            OutputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim)
+            OutputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim, gate=gate)
             if output_attention
             else None
         )

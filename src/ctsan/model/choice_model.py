@@ -21,7 +21,11 @@ class Scored(NamedTuple):
 
 
 class ChoiceModel(ScoreScale):
-    """Without detector and attention it is the paper's Base-SAN."""
+    """Without detector and attention it is the paper's Base-SAN.
+
+    Args:
+        gate: what the attention's gate begins as; None draws it.
+    """
 
     def __init__(
         self,
@@ -30,6 +34,7 @@ class ChoiceModel(ScoreScale):
         hidden_dim: int,
         input_attention: bool = True,
         compares: bool = False,
+        gate: float | None = None,
         num_layers: int = 2,
         dropout: float = 0.2,
     ) -> None:
@@ -41,6 +46,7 @@ class ChoiceModel(ScoreScale):
             hidden_dim=hidden_dim,
             attention=input_attention and clip_encoder.detector is not None,
             compares=compares,
+            gate=gate,
         )
         self.lstm = LayerNormLSTM(
             input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout

@@ -27,9 +27,9 @@ class ClipEncoding(NamedTuple):
     """All that a language model needs of a clip."""
 
     state: State  # s_N
-    concepts: Tensor  # (B, K, E), the embeddings a_i; K is 0 without a detector
-    concept_words: Tensor  # (B, K), candidates, the surest first
-    confidences: Tensor  # (B, K)
+    concepts: Tensor  # (B, K, E), the embeddings a_i, zeros where there is no word; K is 0 without a detector
+    concept_words: Tensor  # (B, K), candidates, the surest first; any where there is no word
+    confidences: Tensor  # (B, K), 0 where there is no word: a clip may have fewer than K
     detection: Detection | None
 
     def of(self, clips: Tensor) -> ClipEncoding:
@@ -66,6 +66,8 @@ class ClipEncoder(nn.Module):
         probe: has its say in the concept words of a detector that learns; the paper has none.
         weighted: scale concept embeddings by their confidence, so that the language loss trains the detector;
             otherwise, as in the paper, they are looked up and it does not.
+        corrupts_concepts: make concept words wrong in training: see `corrupt_concepts`; the paper does not.
+        memory: of the paper's video encoder: see `LayerNormLSTM`.
     """
 
     candidate_words: Tensor
@@ -84,21 +86,24 @@ class ClipEncoder(nn.Module):
         num_concepts: int,
         probe: ConceptProbe | None = None,
         weighted: bool = False,
+        corrupts_concepts: bool = False,
         region_kernel: int = 3,
         num_layers: int = 2,
         dropout: float = 0.2,
         channel_dropout: float = 0.0,
+        memory: int = 4,
         video_encoder: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.channel_dropout = channel_dropout
         self.num_concepts = num_concepts
         self.weighted = weighted
+        self.corrupts_concepts = corrupts_concepts
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
         self.probe = probe
         self.encode_video = video_encoder or VideoEncoder(
-            hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
+            hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout, memory=memory
         )
         self.embedding = nn.Embedding(len(embedding), embedding.shape[1])
         with torch.no_grad():
@@ -106,28 +111,36 @@ class ClipEncoder(nn.Module):
         self.register_buffer("candidate_words", candidate_words)
         self.register_buffer("channel_means", torch.zeros(channels))  # see `start_from`
         self.register_buffer("channel_scales", torch.ones(channels))
-        self.register_buffer("word_noise", torch.zeros(()))  # see `unreliable`
+        self.register_buffer("word_noise", torch.zeros(()))  # see `corrupt_concepts`
 
     @torch.no_grad()
-    def start_from(self, means: Tensor, scales: Tensor, directions: Tensor, frequencies: Tensor) -> None:
-        """Begin with what is known before any training.
+    def start_from(
+        self,
+        *,
+        channels: tuple[Tensor, Tensor] | None = None,
+        directions: Tensor | None = None,
+        frequencies: Tensor | None = None,
+    ) -> None:
+        """Begin with what training clips tell before any training, which the paper does not.
 
         Args:
-            means, scales: (C,), of the channels in the training clips. What all clips have in common is far
-                larger than what tells them apart, and layer normalisation would see little else.
-            directions: (n, C), orthonormal, along which the training clips differ: the regions begin as the
-                places along these. Few clips could not teach which of many channels to look at.
-            frequencies: (V,), the share of training clips in which each candidate is used: a detector that
-                sees nothing yet should say the common words.
+            channels: their means and scales, both (C,). What all clips have in common is far larger than what
+                tells them apart, and layer normalisation would see little else.
+            directions: (n, C), orthonormal, along which clips differ: the regions begin as the places along
+                these. Few clips could not teach which of many channels to look at.
+            frequencies: (V,), the share of clips in which each candidate is used: a detector that sees
+                nothing yet should say the common words.
         """
-        self.channel_means.copy_(means)
-        self.channel_scales.copy_(scales)
-        self.reduce.start_from(directions)
-        if isinstance(self.detector, LearntWords):
+        if channels is not None:
+            self.channel_means.copy_(channels[0])
+            self.channel_scales.copy_(channels[1])
+        if directions is not None:
+            self.reduce.start_from(directions)
+        if frequencies is not None and isinstance(self.detector, LearntWords):
             self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())
 
     def means(self, maps: Tensor, frame_is_real: Tensor) -> Tensor:
-        """What a probe sees: the means of maps (B, N, h, w, C) in standard deviations, (B, C)."""
+        """What a probe sees: the means of maps (B, N, h, w, C), scaled as for regions, (B, C)."""
         frames = maps.mean(dim=(2, 3)) * frame_is_real[..., None]
         means = frames.sum(dim=1) / frame_is_real.sum(dim=1, keepdim=True)
         return (means - self.channel_means) / self.channel_scales
@@ -145,8 +158,8 @@ class ClipEncoder(nn.Module):
         """Maps (B, N, h, w, C) to everything that is said of the clip later.
 
         Args:
-            reference: (B, V), the words of the clips' captions, if known: then, in training, the concept
-                words are made as unreliable as they are on new clips.
+            reference: (B, V), the words of the clips' captions, if known: concept words are made wrong by
+                them, where that is asked for.
         """
         regions = self.regions(maps)
         state = self.encode_video(regions, frame_is_real)
@@ -160,26 +173,35 @@ class ClipEncoder(nn.Module):
             both = self.probe(self.means(maps, frame_is_real), detection.scores)
             detection = detection._replace(scores=both, learnt=detection.scores)
         ranking = detection
-        if self.training and reference is not None:
-            ranking = detection._replace(scores=unreliable(detection.scores, reference, self.word_noise))
+        if self.training and self.corrupts_concepts and reference is not None:
+            corrupted = corrupt_concepts(detection.scores, reference, self.word_noise)
+            ranking = detection._replace(scores=corrupted)
         words, confidences = ranking.top(self.num_concepts)
-        concepts = self.embedding(self.candidate_words[words])  # (B, K, E)
+        return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)
+
+    def embed_concepts(self, words: Tensor, confidences: Tensor) -> Tensor:
+        """The vectors a_i of candidates (B, K) with their confidences, (B, K, E)."""
+        concepts: Tensor = self.embedding(self.candidate_words[words])
         if self.weighted:
             concepts = concepts * confidences[..., None]
-        return ClipEncoding(state, concepts, words, confidences, detection)
+        return concepts.masked_fill((confidences == 0)[..., None], 0.0)
 
 
-def unreliable(scores: Tensor, reference: Tensor, noise: Tensor, chance: Tensor | None = None) -> Tensor:
+def corrupt_concepts(
+    scores: Tensor, reference: Tensor, noise: Tensor, chance: Tensor | None = None
+) -> Tensor:
     """Scores (B, V) in which a share `noise` of the right words is ranked last.
 
     Differs from the paper: on a few hundred clips the detector soon knows the training clips by heart, and a
     language model that meets only right words there trusts wrong ones on new clips. The training sets the
     noise so that the words met in training are right as often as those on validation; in the place of a right
-    word comes the surest wrong one, the kind of mistake that the detector makes.
+    word comes the surest wrong one, the kind of mistake that the detector makes. Where some words are ruled
+    out by a score of minus infinity, so are these.
     """
     chance = torch.rand_like(scores) if chance is None else chance
     dropped = (chance < noise) & (reference > 0)
-    return scores - dropped * (scores.detach().max() - scores.detach().min() + 1)
+    lowered = scores - (scores.detach().max() - scores.detach().min() + 1)
+    return torch.where(dropped, lowered, scores)
 
 
 def matching_noise(scores: Tensor, reference: Tensor, *, num_concepts: int, precision: float) -> float:
@@ -188,6 +210,8 @@ def matching_noise(scores: Tensor, reference: Tensor, *, num_concepts: int, prec
     low, high = 0.0, 1.0
     for _ in range(12):
         noise = (low + high) / 2
-        best = unreliable(scores, reference, torch.tensor(noise), chance).topk(num_concepts, dim=1).indices
-        low, high = (noise, high) if reference.gather(1, best).mean() > precision else (low, noise)
+        corrupted = corrupt_concepts(scores, reference, torch.tensor(noise), chance)
+        best = corrupted.topk(num_concepts, dim=1)
+        right = reference.gather(1, best.indices)[best.values > -torch.inf]
+        low, high = (noise, high) if right.mean() > precision else (low, noise)
     return low

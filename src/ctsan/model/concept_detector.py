@@ -16,7 +16,6 @@ from torch.utils.checkpoint import checkpoint
 
 from ctsan.model.lstm import LayerNormLSTM, LayerNormLSTMLayer
 from ctsan.model.recurrence import as_multiplied
-from ctsan.model.video_encoder import MEMORY
 
 
 class Detection(NamedTuple):
@@ -159,6 +158,9 @@ class ConceptDetector(nn.Module):
             few hundred clips the traces together soon tell every clip from all others; when any of them may
             be missing, each has to see the words by itself.
         pace: a factor of the learning rate for the detector. A slower one knows its clips by heart later.
+        concept_gain: of Xavier's weights for W_p. On few clips a small one is better: random scores of rare
+            words have to be unlearnt clip by clip.
+        memory: see `LayerNormLSTM`.
     """
 
     def __init__(
@@ -172,6 +174,8 @@ class ConceptDetector(nn.Module):
         dropout: float = 0.2,
         trace_dropout: float = 0.0,
         pace: float = 1.0,
+        concept_gain: float = 1.0,
+        memory: int = 4,
         recompute_attention: bool = False,
     ) -> None:
         super().__init__()
@@ -186,11 +190,10 @@ class ConceptDetector(nn.Module):
             hidden_dim=hidden_dim,
             num_layers=num_layers,
             dropout=dropout,
-            memory=MEMORY,
+            memory=memory,
         )
         self.name = nn.Linear(self.num_traces * hidden_dim, num_candidates)  # W_p, b_p
-        # Smaller than Xavier's: random scores of rare words would have to be unlearnt clip by clip.
-        nn.init.xavier_uniform_(self.name.weight, gain=0.1)
+        nn.init.xavier_uniform_(self.name.weight, gain=concept_gain)
         nn.init.zeros_(self.name.bias)
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> Detection:

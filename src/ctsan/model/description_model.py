@@ -18,6 +18,7 @@ class DescriptionModel(nn.Module):
 
     Args:
         decoder: in place of the paper's; then what is said of attention and layers counts for nothing.
+        gate: what both attentions' gates begin as; None draws them.
         say_from_words: see `start_from_words`; the paper begins with Xavier's weights.
     """
 
@@ -28,6 +29,7 @@ class DescriptionModel(nn.Module):
         hidden_dim: int,
         input_attention: bool = True,
         output_attention: bool = True,
+        gate: float | None = None,
         num_layers: int = 2,
         dropout: float = 0.2,
         say_from_words: bool = False,
@@ -42,6 +44,7 @@ class DescriptionModel(nn.Module):
             hidden_dim=hidden_dim,
             input_attention=input_attention and has_concepts,
             output_attention=output_attention and has_concepts,
+            gate=gate,
             num_layers=num_layers,
             dropout=dropout,
         )

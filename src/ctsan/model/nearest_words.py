@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from ctsan.model.concept_detector import Detection
 
 _SAME = 1e-3  # clips that differ by less than this share of their length are one clip
-_UNSAID = -10.0  # the score of words that the nearest clip does not have
 
 
 class NearestWords(nn.Module):
     """Clips are compared by their features, averaged over frames and grid.
 
-    A training clip is not its own neighbour: its words would be all right in training, and never again.
+    A training clip is not its own neighbour: its words would be all right in training, and never again. Words
+    that the neighbour does not have are ruled out, so a clip may have fewer than K.
 
     Args:
         max_frames: of a clip that are seen.
@@ -53,8 +53,11 @@ class NearestWords(nn.Module):
         if self.training:  # mirrored, it is near itself and not the same
             itself = itself.scatter(1, distances.argmin(dim=1, keepdim=True), value=True)
         nearest = distances.masked_fill(itself, torch.inf).argmin(dim=1)
-        scores = maps.new_full((batch, self.num_candidates), _UNSAID)
-        scores.scatter_(1, self.known_words[nearest], self.known_shares[nearest].logit(eps=1e-3))
+        shares = self.known_shares[nearest]  # 0 where that clip has fewer words
+        scores = maps.new_full((batch, self.num_candidates), -torch.inf)
+        scores.scatter_(
+            1, self.known_words[nearest], shares.logit(eps=1e-3).masked_fill(shares == 0, -torch.inf)
+        )
         return Detection(scores, maps.new_zeros(batch, frames, 0, height, width), maps.new_zeros(batch, 0, 1))
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:

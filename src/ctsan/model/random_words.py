@@ -13,19 +13,24 @@ from ctsan.model.concept_detector import Detection
 class RandomWords(nn.Module):
     """Every candidate is as likely as any other, whatever is to be seen.
 
-    In training words are drawn anew each time, so that none can be learnt to stand for a clip. Otherwise a
-    clip's own features are the seed: asked again, alone or beside others, it has the same words.
+    A clip's features are the seed: asked again, alone or beside others, it has the same words.
+
+    Args:
+        redrawn: draw anew at every training step, so that no words can be learnt to stand for a clip; the
+            paper does not say. Otherwise a clip has the same words in training and when asked; mirrored, it
+            is another clip.
     """
 
-    def __init__(self, *, num_candidates: int) -> None:
+    def __init__(self, *, num_candidates: int, redrawn: bool = True) -> None:
         super().__init__()
         self.num_candidates = num_candidates
+        self.redrawn = redrawn
 
     def forward(self, maps: Tensor, frame_is_real: Tensor) -> Detection:  # noqa: ARG002  # what all word sources take
         """Maps (B, N, h, w, C) as they are stored."""
         batch, frames, height, width, _ = maps.shape
         chance = torch.rand(batch, self.num_candidates)
-        if not self.training:
+        if not (self.training and self.redrawn):
             for row, first in enumerate(maps[:, 0].float().cpu()):
                 seed = torch.Generator().manual_seed(zlib.crc32(first.numpy().tobytes()))
                 chance[row] = torch.rand(self.num_candidates, generator=seed)

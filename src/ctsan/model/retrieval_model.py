@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -26,6 +28,9 @@ class RetrievalModel(ScoreScale):
     to choose from. Here W_p is `pieces` maps of that size, and the maxout takes the largest of their outputs.
     As Goodfellow et al. (2013) do, dropout before the maxout drops inputs of these maps, not of the maximum,
     where a dropped number would win over negative ones.
+
+    Args:
+        gate: what the attention's gate begins as; None draws it.
     """
 
     def __init__(
@@ -38,6 +43,7 @@ class RetrievalModel(ScoreScale):
         pieces: int = 2,
         input_attention: bool = True,
         compares: bool = False,
+        gate: float | None = None,
         num_layers: int = 2,
         dropout: float = 0.2,
         joint_dropout: float = 0.5,
@@ -52,6 +58,7 @@ class RetrievalModel(ScoreScale):
             hidden_dim=hidden_dim,
             attention=input_attention and clip_encoder.detector is not None,
             compares=compares,
+            gate=gate,
         )
         self.lstm = LayerNormLSTM(
             input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout
@@ -120,20 +127,35 @@ class RetrievalModel(ScoreScale):
         return scores
 
 
-def pairwise_margin_loss(scores: Tensor, same_clip: Tensor | None = None, *, margin: float = 3.0) -> Tensor:
+def pairwise_margin_loss(
+    scores: Tensor,
+    same_clip: Tensor | None = None,
+    *,
+    margin: float = 3.0,
+    negatives: Literal["clips", "sentences", "both"] = "clips",
+) -> Tensor:
     """Max-margin loss over a batch of pairs, (B,), each the other pairs' negative.
 
-    For every pair it adds up how far other sentences for its clip, and other clips for its sentence, come
-    within the margin of its own score. As in `margin_loss`, the pair itself is left out.
+    For every pair it adds up how far other clips for its sentence, or other sentences for its clip, come
+    within the margin of its own score: Σ_l max(0, S_l - S_l* + Δ). As in `margin_loss`, the pair itself is
+    left out.
 
     Args:
         scores: (B, B), of clips in rows and sentences in columns; the right pairs are on the diagonal.
         same_clip: (B, B), True where row and column belong to one clip, so on the diagonal too: a clip's
             other captions are no negatives. None if all clips are different.
+        negatives: the paper has one sum. Its S_{k,l} is of clip k and sentence l where it is defined, and of
+            query k and clip l where it is tested.
     """
     if same_clip is None:
         same_clip = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     right = scores.diagonal()
     sentences = (scores - right[:, None] + margin).relu().masked_fill(same_clip, 0).sum(dim=1)
     clips = (scores - right + margin).relu().masked_fill(same_clip, 0).sum(dim=0)
-    return sentences + clips
+    match negatives:
+        case "clips":
+            return clips
+        case "sentences":
+            return sentences
+        case "both":
+            return sentences + clips

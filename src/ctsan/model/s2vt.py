@@ -12,22 +12,24 @@ from torch.nn import functional as F
 
 from ctsan.model.caption_decoder import Decoded
 from ctsan.model.lstm import LayerNormLSTM, State
-from ctsan.model.video_encoder import MEMORY
 
 
 class S2VTStack(nn.Module):
     """A first LSTM models the frames, a second one the words, given what the first one says.
 
     While frames come in, there are no words, and the other way round: zeros are padding for both.
+
+    Args:
+        memory: see `LayerNormLSTM`.
     """
 
-    def __init__(self, *, hidden_dim: int, embedding_dim: int, dropout: float = 0.2) -> None:
+    def __init__(self, *, hidden_dim: int, embedding_dim: int, dropout: float = 0.2, memory: int = 4) -> None:
         super().__init__()
         self.dropout = dropout
         self.hidden_dim, self.embedding_dim = hidden_dim, embedding_dim
-        self.watch = LayerNormLSTM(input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=1, memory=MEMORY)
+        self.watch = LayerNormLSTM(input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=1, memory=memory)
         self.speak = LayerNormLSTM(
-            input_dim=hidden_dim + embedding_dim, hidden_dim=hidden_dim, num_layers=1, memory=MEMORY
+            input_dim=hidden_dim + embedding_dim, hidden_dim=hidden_dim, num_layers=1, memory=memory
         )
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> State:

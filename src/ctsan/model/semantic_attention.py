@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
-# w_{x,a} and w_{h,a} begin small: concept words of a detector that knows nothing yet would drown the words
-# that are said, and a sentence is learnt first without them.
-_FIRST_GATE = 0.1
+
+def _gate(dim: int, initial: float | None) -> nn.Parameter:
+    """w of diag(w), (dim,); where `initial` is None, drawn as Xavier draws a matrix with fans of dim."""
+    gate = nn.Parameter(torch.empty(dim))
+    if initial is not None:
+        nn.init.constant_(gate, initial)
+    else:
+        bound = math.sqrt(3 / dim)
+        nn.init.uniform_(gate, -bound, bound)
+    return gate
+
+
+def concept_attention(scores: Tensor, concepts: Tensor) -> Tensor:
+    """Softmax of scores (B, T, K) over the concept words (B, K, E) that there are.
+
+    A row of zeros is no word: it gets no attention. Where there is none at all, all weights are 0.
+    """
+    is_word = (concepts != 0).any(dim=-1)[:, None]  # (B, 1, K)
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~is_word, lowest).softmax(dim=-1).masked_fill(~is_word, 0.0)
 
 
 class InputSemanticAttention(nn.Module):
@@ -16,13 +35,17 @@ class InputSemanticAttention(nn.Module):
     Args:
         compares: begin as a comparison, for a sentence that is held against a clip: W_γ relates a word to
             those like it, and they are taken away from it. What is left is what the clip does not explain.
+        gate: what w_{x,a} begins as; None draws it. A small one lets sentences be learnt first without the
+            concept words, which are random as long as the detector knows nothing.
     """
 
-    def __init__(self, *, embedding_dim: int, hidden_dim: int, compares: bool = False) -> None:
+    def __init__(
+        self, *, embedding_dim: int, hidden_dim: int, compares: bool = False, gate: float | None = None
+    ) -> None:
         super().__init__()
         self.compares = compares
         self.relate = nn.Parameter(torch.empty(embedding_dim, embedding_dim))  # W_γ
-        self.gate = nn.Parameter(torch.full((embedding_dim,), _FIRST_GATE))  # w_{x,a}
+        self.gate = _gate(embedding_dim, gate)  # w_{x,a}
         self.project = nn.Linear(embedding_dim, hidden_dim, bias=False)  # W_x
         nn.init.xavier_uniform_(self.relate)
         nn.init.xavier_uniform_(self.project.weight)
@@ -33,18 +56,22 @@ class InputSemanticAttention(nn.Module):
     def forward(self, word: Tensor, concepts: Tensor) -> tuple[Tensor, Tensor]:
         """Words (B, T, E) and concept words (B, K, E) to inputs (B, T, D) and weights (B, T, K)."""
         scores = word @ self.relate @ concepts.mT  # (B, T, K)
-        weights = scores.softmax(dim=-1)
+        weights = concept_attention(scores, concepts)
         mixed = word + self.gate * (weights @ concepts)  # (B, T, E)
         return self.project(mixed), weights
 
 
 class OutputSemanticAttention(nn.Module):
-    """Mix the concept words most related to a hidden state into that state (ϕ, eqs. 11 and 12)."""
+    """Mix the concept words most related to a hidden state into that state (ϕ, eqs. 11 and 12).
 
-    def __init__(self, *, embedding_dim: int, hidden_dim: int) -> None:
+    Args:
+        gate: what w_{h,a} begins as; None draws it.
+    """
+
+    def __init__(self, *, embedding_dim: int, hidden_dim: int, gate: float | None = None) -> None:
         super().__init__()
         self.relate = nn.Linear(embedding_dim, hidden_dim, bias=False)  # W_β
-        self.gate = nn.Parameter(torch.full((hidden_dim,), _FIRST_GATE))  # w_{h,a}
+        self.gate = _gate(hidden_dim, gate)  # w_{h,a}
         nn.init.xavier_uniform_(self.relate.weight)
 
     def forward(
@@ -56,7 +83,7 @@ class OutputSemanticAttention(nn.Module):
             related: what `related` makes of the concept words, where that is known already.
         """
         related = self.related(concepts) if related is None else related
-        weights = (hidden @ related.mT).softmax(dim=-1)  # (B, T, K)
+        weights = concept_attention(hidden @ related.mT, concepts)  # (B, T, K)
         return hidden + self.gate * (weights @ related), weights
 
     def related(self, concepts: Tensor) -> Tensor:
@@ -88,13 +115,18 @@ def attention_regulariser(weights: Tensor, is_real: Tensor, *, p: float = 2.0, q
     """g of eq. 15 for every sequence, (B,), as printed.
 
     The first term is least when all concept words are used alike. The weights of a step add up to one, so
-    the second term is the square of the number of steps and trains nothing.
+    the second term is the square of the number of steps and trains nothing. Without concept words it is 0.
 
     Args:
         weights: (B, T, K), attention on K concept words at T steps.
         is_real: (B, T), True where a step is not padding.
     """
-    over_steps = (weights * is_real[..., None]).sum(dim=1).pow(p).sum(dim=1).pow(1 / p)
-    totals = torch.where(is_real, weights.sum(dim=2), 1.0)  # a root of padding's zero would have no gradient
-    over_words = (totals.pow(q) * is_real).sum(dim=1).pow(1 / q)
-    return over_steps + over_words
+    totals = weights.sum(dim=2)
+    is_attended = is_real & (totals > 0)
+    # A root of zero has no gradient: padding and clips without words must not come under one.
+    squares = (weights * is_real[..., None]).sum(dim=1).pow(p).sum(dim=1)
+    counted = (torch.where(is_attended, totals, 1.0).pow(q) * is_attended).sum(dim=1)
+    has_words = is_attended.any(dim=1)
+    over_steps = torch.where(has_words, squares, 1.0).pow(1 / p)
+    over_words = torch.where(has_words, counted, 1.0).pow(1 / q)
+    return torch.where(has_words, over_steps + over_words, 0.0)

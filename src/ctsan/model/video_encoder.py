@@ -7,8 +7,6 @@ from torch.nn import functional as F
 
 from ctsan.model.lstm import LayerNormLSTM, State
 
-MEMORY = 20  # frames: a clip's, so that its beginning counts at its end
-
 
 class NoVideo(nn.Module):
     """Nothing is seen: what a language model knows from its words alone."""
@@ -24,7 +22,13 @@ class NoVideo(nn.Module):
 
 
 class VideoEncoder(nn.Module):
-    def __init__(self, *, hidden_dim: int, num_layers: int = 2, dropout: float = 0.2) -> None:
+    """Args:
+    memory: see `LayerNormLSTM`.
+    """
+
+    def __init__(
+        self, *, hidden_dim: int, num_layers: int = 2, dropout: float = 0.2, memory: int = 4
+    ) -> None:
         super().__init__()
         self.dropout = dropout
         self.lstm = LayerNormLSTM(
@@ -32,7 +36,7 @@ class VideoEncoder(nn.Module):
             hidden_dim=hidden_dim,
             num_layers=num_layers,
             dropout=dropout,
-            memory=MEMORY,
+            memory=memory,
         )
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> State:

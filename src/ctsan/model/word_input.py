@@ -14,11 +14,19 @@ class WordInput(nn.Module):
     """Input semantic attention (eqs. 9 and 10), or W_x alone where it is left out."""
 
     def __init__(
-        self, *, embedding_dim: int, hidden_dim: int, attention: bool, compares: bool = False
+        self,
+        *,
+        embedding_dim: int,
+        hidden_dim: int,
+        attention: bool,
+        compares: bool = False,
+        gate: float | None = None,
     ) -> None:
         super().__init__()
         self.attention = (
-            InputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim, compares=compares)
+            InputSemanticAttention(
+                embedding_dim=embedding_dim, hidden_dim=hidden_dim, compares=compares, gate=gate
+            )
             if attention
             else None
         )
@@ -42,12 +50,13 @@ class WordInput(nn.Module):
         """
         if self.attention is None:
             assert self.project is not None
-            return InputTable(then(self.project(words)), None, None)
+            return InputTable(then(self.project(words)), None, None, None)
         attention = self.attention
         return InputTable(
             of_words=then(attention.project(words)),
             of_concepts=then(attention.project(attention.gate * concepts)),
             related=concepts @ (words @ attention.relate).mT,
+            is_word=(concepts != 0).any(dim=1),
         )
 
 
@@ -57,10 +66,13 @@ class InputTable(NamedTuple):
     of_words: Tensor  # (W, F)
     of_concepts: Tensor | None  # (V, F); None where there is no attention
     related: Tensor | None  # (V, W), what γ is the softmax of
+    is_word: Tensor | None  # (V,), False where a concept word is none: see `concept_attention`
 
     def beside(self, concepts: Tensor) -> Tensor:
         """The input of every word beside the concept words (C, K) of clips, (W, C, F); (W, 1, F) for all."""
-        if self.of_concepts is None or self.related is None:
+        if self.of_concepts is None or self.related is None or self.is_word is None:
             return self.of_words[:, None]
-        weights = self.related[concepts].softmax(dim=1)  # γ, (C, K, W)
+        is_none = ~self.is_word[concepts][..., None]  # (C, K, 1)
+        scores = self.related[concepts].masked_fill(is_none, torch.finfo(self.related.dtype).min)
+        weights = scores.softmax(dim=1)  # γ, (C, K, W); what is no word adds zeros
         return torch.baddbmm(self.of_words, weights.mT, self.of_concepts[concepts]).transpose(0, 1)

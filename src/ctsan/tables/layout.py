@@ -101,6 +101,7 @@ TABLES: dict[str, Table] = {
                 "no-att-san",
                 "nn-san",
                 "rand-san",
+                "rand-san-fixed",
                 "base-san",
             ),
             columns=(*_WORDS, *_CAPTIONS, _BLANK, _CHOICE, *_RANKS),

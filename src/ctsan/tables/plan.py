@@ -175,6 +175,11 @@ def check_overrides(plan: Plan, *, profile: str, overrides: Sequence[str]) -> No
             why = _REFUSED[name]
         elif (name, value) == ("detector.kind", "decoupled"):
             why = "a decoupled detector is trained first, alone. Ask for that system: --only decoupled"
+        elif (name, value) == ("training.keep_clips", True) and given["training"]["transfer"] == "detector":
+            why = (
+                "a run that takes over the detector alone has no clip encoder to keep. Add --set "
+                "training.transfer=shared"
+            )
         elif any(own[section][setting] == value for own in runs):
             continue
         elif name == "training.keep_clips":

@@ -156,7 +156,7 @@ def prepared(workshop: Workshop, training: Training, settings: Settings) -> Task
         task=training.task,
         profile=workshop.profile,
         settings=settings,
-        origin=_origin(workshop, source, trained) if source and trained else None,
+        origin=_origin(workshop, settings, source, trained) if source and trained else None,
     )
     write_recipe(folder, recipe)
     words.save(folder / WORDS_FOLDER)
@@ -177,7 +177,7 @@ def prepared(workshop: Workshop, training: Training, settings: Settings) -> Task
 
 def _detection(workshop: Workshop, settings: Settings) -> DetectionTask:
     model = _detector_model(workshop, settings)
-    start_from_clips(model, workshop.corpus.split("train"), workshop.store, workshop.words)
+    start_from_clips(model, workshop.corpus.split("train"), workshop.store, workshop.words, settings.init)
     clips = TaskClips(
         store=workshop.store,
         words=workshop.words,
@@ -203,13 +203,13 @@ def _trained_detector(workshop: Workshop, training: Training) -> DetectorModel:
     return model
 
 
-def _origin(workshop: Workshop, source: Training, trained: Model) -> Origin:
+def _origin(workshop: Workshop, settings: Settings, source: Training, trained: Model) -> Origin:
     words, folder = workshop.words, source.folder(workshop.out)
     return Origin(
         run=str(folder),
         task=source.task,
         weights=weights_digest(folder),
-        parts=parts_taken(trained, same_task=False),
+        parts=parts_taken(trained, same_task=False, transfer=settings.training.transfer),
         kept_words=len(words.vocabulary) - len(SPECIALS),
         new_words=0,
         kept_candidates=len(words.concepts),

@@ -64,6 +64,13 @@ SYSTEMS: dict[str, System] = {
             overrides=("detector.kind=random",),
         ),
         System(
+            name="rand-san-fixed",
+            label="rand-SAN, fixed words",
+            about="the other reading of rand-SAN: a clip's random words are the same in every step",
+            measured=ALL,
+            overrides=("detector.kind=random", "detector.random_words=fixed"),
+        ),
+        System(
             name="no-att-san",
             label="no-ATT-SAN",
             about="one LSTM over frames averaged over the picture finds the words, in place of the traces",

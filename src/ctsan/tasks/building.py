@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ctsan.config import Settings
+from ctsan.config import InitSettings, Settings
 from ctsan.data.batches import encode_captions, references, thin
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split
 from ctsan.data.item_building import build_items
@@ -74,6 +74,7 @@ def build_model(
             "input_attention": settings.attention.input,
             "num_layers": settings.model.num_layers,
             "dropout": settings.model.dropout,
+            "gate": settings.init.attention_gate or None,  # 0 stands for Xavier's
         }
         saying: dict[str, Any] = {
             "output_attention": settings.attention.output,
@@ -180,38 +181,44 @@ def build_task(
                 validation=_queries(corpus, split, words),
                 captions_per_clip=settings.retrieval.captions_per_clip,
                 margin=loss.retrieval_margin,
+                negatives=loss.retrieval_negatives,
             )
 
 
 def start_from_clips(
-    model: Model | DetectorModel, clips: Sequence[Clip], store: FeatureStore, words: Words
+    model: Model | DetectorModel,
+    clips: Sequence[Clip],
+    store: FeatureStore,
+    words: Words,
+    init: InitSettings,
 ) -> None:
-    """Let a fresh model begin with what training clips tell before any training.
+    """Let a fresh model begin with what training clips tell before any training, as far as that is asked for.
 
     The channels' means and scales, in which directions clips differ, in how many clips each concept candidate
     is used, and how often each word is said: it need not learn those by small steps. Others' clips, which
-    may look otherwise, tell nothing.
+    may look otherwise, tell nothing. What is no part of the paper's model begins so in any case: mean pooling
+    standardises its features, and NN-SAN needs the clips' words.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions and not clip.others]
     encoder = model.clip_encoder
-    means, scales, directions = channel_statistics(clips, store)
     if isinstance(encoder, MeanPooling):
-        encoder.start_from(means, scales)
+        encoder.start_from(*channel_statistics(clips, store)[:2])
     else:
-        used = references(
-            [words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words)
-        )
-        encoder.start_from(means, scales, directions, used.mean(dim=0))
+        if init.standardise_channels or init.pca_regions:
+            means, scales, directions = channel_statistics(clips, store)
+            encoder.start_from(
+                channels=(means, scales) if init.standardise_channels else None,
+                directions=directions if init.pca_regions else None,
+            )
+        if init.word_frequencies:
+            used = references(
+                [words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words)
+            )
+            encoder.start_from(frequencies=used.mean(dim=0))
     if isinstance(encoder.detector, NearestWords):
         _know_clips(encoder.detector, clips, store, words)
-    captions = [caption for clip in clips for caption in clip.captions]
-    said = torch.tensor(
-        [word for caption in encode_captions(captions, words.vocabulary) for word in caption[1:]]
-    )
-    if isinstance(model, DescriptionModel):
-        _start_saying(model.decode.say, said)
-    if isinstance(model, BlankModel):  # only concept candidates are left out
-        _start_saying(model.say, said[torch.isin(said, encoder.candidate_words)])
+    if init.word_frequencies:
+        _start_saying(model, clips, words)
 
 
 def start_probes(
@@ -251,7 +258,19 @@ def start_probes(
 
 
 @torch.no_grad()
-def _start_saying(say: nn.Linear, said: Tensor) -> None:
+def _start_saying(model: Model | DetectorModel, clips: Sequence[Clip], words: Words) -> None:
+    """Let b_y, where there is one, begin as the logarithms of the words' frequencies."""
+    captions = [caption for clip in clips for caption in clip.captions]
+    said = torch.tensor(
+        [word for caption in encode_captions(captions, words.vocabulary) for word in caption[1:]]
+    )
+    match model:
+        case DescriptionModel():
+            say = model.decode.say
+        case BlankModel():  # only concept candidates are left out
+            say, said = model.say, said[torch.isin(said, model.clip_encoder.candidate_words)]
+        case _:
+            return
     counts = torch.bincount(said, minlength=say.out_features).float() + 0.1
     say.bias.copy_((counts / counts.sum()).log())
 

@@ -51,6 +51,8 @@ def build_clip_encoder(
         detector=source,
         probe=ConceptProbe(channels=channels, num_candidates=len(candidates)) if has_probe else None,
         weighted=detector.weighted,
+        corrupts_concepts=settings.training.corrupt_concepts,
+        memory=settings.init.frame_memory,
         num_layers=model.num_layers,
         dropout=model.dropout,
         video_encoder=_video_encoder(settings, words),
@@ -105,7 +107,10 @@ def _video_encoder(settings: Settings, words: Words) -> S2VTStack | NoVideo | No
     model = settings.model
     if model.decoder == "s2vt":
         return S2VTStack(
-            hidden_dim=model.hidden_dim, embedding_dim=words.embedding.shape[1], dropout=model.dropout
+            hidden_dim=model.hidden_dim,
+            embedding_dim=words.embedding.shape[1],
+            dropout=model.dropout,
+            memory=settings.init.frame_memory,
         )
     return None if model.sees_clip else NoVideo(hidden_dim=model.hidden_dim, num_layers=model.num_layers)
 
@@ -117,12 +122,17 @@ def _word_source(
     if not detector.enabled:
         return None
     sizes: dict[str, Any] = {"hidden_dim": model.hidden_dim, "num_layers": model.num_layers}
-    learning: dict[str, Any] = {"dropout": detector.dropout, "pace": detector.pace}
+    learning: dict[str, Any] = {
+        "dropout": detector.dropout,
+        "pace": detector.pace,
+        "concept_gain": settings.init.concept_gain,
+        "memory": settings.init.frame_memory,
+    }
     match detector.kind:
         case "average":
             return AverageDetector(**sizes, **learning, num_candidates=num_candidates)
         case "random":
-            return RandomWords(num_candidates=num_candidates)
+            return RandomWords(num_candidates=num_candidates, redrawn=detector.random_words == "redrawn")
         case "nearest":
             return NearestWords(
                 channels=channels,

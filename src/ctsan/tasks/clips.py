@@ -107,13 +107,15 @@ class TaskClips:
             concepts = member.words.concepts
             if rows and member.model.clip_encoder.detector is not None:
                 truth = references([concepts.reference(said) for said in captions], len(concepts.words))
-                found.append(float(truth.gather(1, encoding.concept_words[rows].cpu()).double().mean()))
+                is_word = encoding.confidences[rows].cpu() > 0  # a clip may have fewer than K
+                right = truth.gather(1, encoding.concept_words[rows].cpu())[is_word]
+                found.append(float(right.double().mean()) if len(right) else 0.0)
         return {"precision": sum(found) / len(found)} if found else {}
 
     def judge_concepts(self, member: Member[Any], encoding: ClipEncoding) -> dict[str, float]:
         """The detector's precision on validation and on as many training clips; nothing without a detector.
 
-        The encoder is told how much they differ: see `unreliable`.
+        An encoder that makes words wrong in training is told how many: see `corrupt_concepts`.
 
         Args:
             encoding: of the validation clips.
@@ -124,8 +126,9 @@ class TaskClips:
             return {}
         k, seen = encoder.num_concepts, self.train[: len(self.validation)]
         known, truth = self._scores(member, seen), self.reference(seen)
-        noise = matching_noise(known, truth, num_concepts=k, precision=metrics["precision"])
-        encoder.word_noise.fill_(noise)
+        if encoder.corrupts_concepts:
+            noise = matching_noise(known, truth, num_concepts=k, precision=metrics["precision"])
+            encoder.word_noise.fill_(noise)
         return metrics | {"precision on train": precision_at_k(known, truth, k)}
 
     def shown_concepts(self, encoding: ClipEncoding) -> dict[str, tuple[ShownConcept, ...]]:
@@ -137,6 +140,7 @@ class TaskClips:
             clip.id: tuple(
                 ShownConcept(self.words.concepts.words[word], confidence, word in self._concepts[clip.id])
                 for word, confidence in zip(words, confidences, strict=True)
+                if confidence > 0  # a clip may have fewer than K
             )
             for clip, words, confidences in found
         }

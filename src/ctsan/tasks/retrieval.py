@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from ctsan.config import Negatives
 from ctsan.data.batches import CaptionBatch
 from ctsan.data.corpus import QueryItem
 from ctsan.model.choice_model import Scored
@@ -26,6 +27,7 @@ class RetrievalTask:
     Args:
         validation: queries for the validation clips; the clips that they are for are ranked.
         margin: Δ.
+        negatives: see `pairwise_margin_loss`.
     """
 
     primary_metric = "MRR"
@@ -41,13 +43,14 @@ class RetrievalTask:
         captions_per_clip: int,
         max_words: int,
         margin: float = 3.0,
+        negatives: Negatives = "clips",
     ) -> None:
         self.model = model
         self.clips = clips
         self.attention_weight = attention_weight
         self.concept_weight = concept_weight
         self.max_words = max_words
-        self.margin = margin
+        self.margin, self.negatives = margin, negatives
         self.queries = Queries(clips, validation)
         self._examples = [
             (clip, clip.captions[start : start + captions_per_clip])
@@ -87,7 +90,8 @@ class RetrievalTask:
         scored: Scored = self.model(queries, queries != PAD, encoding.of(rows))
         scores = scored.scores.view(clips, sentences)[batch.clip_of_caption]  # (M, M): right on the diagonal
         same_clip = batch.clip_of_caption[:, None] == batch.clip_of_caption
-        losses = {"ranking": pairwise_margin_loss(scores, same_clip, margin=self.margin).mean()}
+        missed = pairwise_margin_loss(scores, same_clip, margin=self.margin, negatives=self.negatives)
+        losses = {"ranking": missed.mean()}
         losses |= attention_losses(self.attention_weight, input=(scored.input_weights, queries != PAD))
         return losses | detector_losses(self.concept_weight, encoding, batch.reference)
 

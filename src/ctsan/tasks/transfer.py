@@ -7,9 +7,11 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from ctsan.config import Settings, settings_from_json
+from ctsan.config import Settings, Transfer, settings_from_json
 from ctsan.errors import UsageError
 from ctsan.model.choice_model import ChoiceModel
+from ctsan.model.clip_encoder import LearntWords
+from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.building import Model
 
@@ -17,18 +19,21 @@ from ctsan.tasks.building import Model
 # is said anew.
 _TAKEN = ("model", "detector", "attention", "decoding")
 _TAKEN_BY_THE_SAME_TASK = (*_TAKEN, "retrieval")
-# Weights fit no other values.
-_FIXED = (
+# Weights fit no other values: those of the detector with its words, and those of all that models share.
+_FIXED_BY_DETECTOR = (
     "model.hidden_dim",
-    "model.embedding_dim",
     "model.num_layers",
     "model.region_kernel",
-    "model.decoder",
-    "model.both_ways",
-    "model.sees_clip",
     "detector.enabled",
     "detector.kind",
     "detector.attention_dim",
+    "model.embedding_dim",
+)
+_FIXED = (
+    *_FIXED_BY_DETECTOR,
+    "model.decoder",
+    "model.both_ways",
+    "model.sees_clip",
     "attention.input",
     "attention.output",
     "retrieval.sketch_dim",
@@ -36,6 +41,14 @@ _FIXED = (
 )
 # Parts that the models of all tasks have, and what they are called in those that call them otherwise.
 _SHARED = ("clip_encoder", "word_input", "lstm")
+# The paper's transfer: the detector, and what it sees clips by.
+_DETECTOR = "clip_encoder.detector"
+_SEEN_BY_DETECTOR = (
+    "clip_encoder.reduce",
+    "clip_encoder.channel_means",
+    "clip_encoder.channel_scales",
+    "clip_encoder.word_noise",
+)
 _COMMON_NAMES = {"decode.word_input.": "word_input.", "decode.lstm.": "lstm.", "read_forwards.": "lstm."}
 _PROBE = "clip_encoder.probe."
 _PHRASES = "phrases."  # which a new model learns from its own clips at once
@@ -55,6 +68,7 @@ def settings_with(
         UsageError: names every setting that was set to a value which the weights do not fit.
     """
     named = {override.partition("=")[0].strip() for override in overrides}
+    fixed = _FIXED if given.training.transfer == "shared" else _FIXED_BY_DETECTOR
     values, old = given.to_json(), trained.to_json()
     problems = []
     for section in _TAKEN_BY_THE_SAME_TASK if same_task else _TAKEN:
@@ -62,7 +76,7 @@ def settings_with(
             name = f"{section}.{setting}"
             if name not in named:
                 values[section][setting] = value
-            elif name in _FIXED and values[section][setting] != value:
+            elif name in fixed and values[section][setting] != value:
                 problems.append(f"{name} is {value} there and {values[section][setting]} here")
     if problems:
         raise UsageError(
@@ -72,15 +86,24 @@ def settings_with(
     return settings_from_json(values)
 
 
-def parts_taken(trained: Model, *, same_task: bool) -> tuple[str, ...]:
-    """The parts of a trained model that a new one starts from: if it is of the same task, all but phrases."""
+def parts_taken(trained: Model, *, same_task: bool, transfer: Transfer) -> tuple[str, ...]:
+    """The parts of a trained model that a new one starts from.
+
+    Its detector, none if it has not learnt one; or what the models of all tasks share, and if it is of the
+    same task all but phrases.
+    """
+    if transfer == "detector":
+        detector = trained.clip_encoder.detector
+        if isinstance(detector, DecoupledDetector):  # which sees clips by its own
+            return (_DETECTOR,)
+        return (_DETECTOR, *_SEEN_BY_DETECTOR) if isinstance(detector, LearntWords) else ()
     own = (name for name in _weights(trained) if not name.startswith(_PHRASES))
-    return tuple(dict.fromkeys(map(_part, own))) if same_task else _SHARED
+    return tuple(dict.fromkeys(name.partition(".")[0] for name in own)) if same_task else _SHARED
 
 
 @torch.no_grad()
-def start_from_model(model: Model, trained: Model) -> None:
-    """Give a fresh model the weights of a trained one in all parts that they share.
+def start_from_model(model: Model, trained: Model, *, transfer: Transfer) -> None:
+    """Give a fresh model the weights of a trained one in the parts that are taken: see `parts_taken`.
 
     The words of the trained model are the first ones of the new model, in the same order: of weights with a
     row for each word or each concept candidate the first rows are taken over, and those of new words stay.
@@ -89,10 +112,14 @@ def start_from_model(model: Model, trained: Model) -> None:
         UsageError: the models are of different sizes.
     """
     same_task = type(model) is type(trained)
-    parts = parts_taken(trained, same_task=same_task)
+    parts = parts_taken(trained, same_task=same_task, transfer=transfer)
     own = _OWN if not same_task and _compares(model) else ()
     new, old = (
-        {name: tensor for name, tensor in _weights(each).items() if _part(name) in parts and name not in own}
+        {
+            name: tensor
+            for name, tensor in _weights(each).items()
+            if any(_is_of(name, part) for part in parts) and name not in own
+        }
         for each in (model, trained)
     )
     for name in [name for name in new.keys() ^ old.keys() if name.startswith(_PROBE)]:
@@ -124,8 +151,8 @@ def _common(name: str) -> str:
     return name
 
 
-def _part(name: str) -> str:
-    return name.partition(".")[0]
+def _is_of(name: str, part: str) -> bool:
+    return name == part or name.startswith(part + ".")
 
 
 def _compares(model: Model) -> bool:

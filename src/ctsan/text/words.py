@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -42,6 +42,11 @@ class Words:
             Concepts((*self.concepts.candidates, *candidates)),
             np.concatenate([self.embedding, self._vectors_of(list(added), new)]),
         )
+
+    def with_vectors_of(self, other: Words) -> Words:
+        """These words with the vectors of another corpus; those of words that it lacks are brought over."""
+        both = other.extended_by(self)
+        return replace(self, embedding=both.embedding[both.vocabulary.encode(self.vocabulary.words)])
 
     def _vectors_of(self, added: list[str], new: Words) -> Embedding:
         """Vectors of another corpus' words, brought over to lie among these.

@@ -51,11 +51,11 @@ def set_up_task(
         seed=settings.training.seed,
     )
     train = corpus.split("train")
-    start_from_clips(model, train, store, words)
+    start_from_clips(model, train, store, words, settings.init)
     if detector is not None:
         _take_detector(model, detector)
     if init_from is not None:
-        start_from_model(model, init_from)
+        start_from_model(model, init_from, transfer=settings.training.transfer)
     if not is_resumed:
         # What is frozen, the probe of concept words included, stays as it was trained.
         keep = settings.training.keep_clips and init_from is not None and _has_probe(init_from)
