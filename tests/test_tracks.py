@@ -6,8 +6,8 @@ from ctsan.answers import Caption, Scene
 from ctsan.tracks import clock, subrip, web_vtt
 
 SCENES = [
-    Scene(0.0, 4.9996, Caption("a man <talks> & walks", -1.0), ()),
-    Scene(3725.5, 3725.5, Caption("a dog", -1.0), ()),  # a picture has no length
+    Scene(0.0, 4.9996, Caption("a man <talks> & walks", -1.0, -1.0), ()),
+    Scene(3725.5, 3725.5, Caption("a dog", -1.0, -1.0), ()),  # a picture has no length
 ]
 
 

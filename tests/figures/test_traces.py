@@ -44,7 +44,7 @@ def tracing(times: Sequence[float] = (0.0, 0.5, 1.0), *, caption: str = "a man r
         raised=concepts,
         trace_confidences=np.array([each.confidence for each in concepts], dtype=np.float32),
         shares=random.normal(0.2, size=(len(words), 16)).astype(np.float32),
-        caption=Caption(caption, -1.0),
+        caption=Caption(caption, -1.0, -1.0),
         output_weights=weights,
         input_weights=weights[:, ::-1],
     )
