@@ -44,11 +44,6 @@ def concepts_seen(
     return tuple(Concept(word, means[word]) for word in surest if means[word] > 0)  # a clip may have fewer
 
 
-def reads_concepts(runs: Sequence[TrainedRun]) -> bool:
-    """Whether concept words have a part in what runs answer: a joint embedding sees none."""
-    return any(run.member.model.clip_encoder.detector is not None for run in runs)
-
-
 def heard_runs(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
     """The runs that know enough words of a query to have a say."""
     say = have_a_say([run.member for run in runs], [query])[:, 0].tolist()

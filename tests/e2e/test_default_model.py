@@ -37,6 +37,16 @@ def test_it_has_a_sentence_of_its_own_for_each_clip(model: Predictor) -> None:
     assert len(set(captions)) == len(SAID)
 
 
+def test_the_score_of_a_caption_is_the_one_that_decided(model: Predictor) -> None:
+    """The likeliest sentence is not the one that is said: joint embeddings and the phrase probe rerank."""
+    is_likeliest = []
+    for name in SAID:
+        captions = model.describe(CLIPS / name, n_best=5).captions
+        assert [each.score for each in captions] == sorted((each.score for each in captions), reverse=True)
+        is_likeliest.append(captions[0] == max(captions, key=lambda each: each.log_probability))
+    assert not all(is_likeliest)
+
+
 def test_its_traces_belong_to_the_sentence_that_it_says(model: Predictor) -> None:
     """Three runs say it together, and one of them has traces."""
     for name in SAID:
@@ -81,9 +91,10 @@ def test_it_chooses_what_people_would_say(model: Predictor) -> None:
     assert sum(right) >= 4  # by chance one
 
 
-def test_concept_words_beside_a_rank_are_those_of_runs_that_know_the_query(model: Predictor) -> None:
-    """No caption has the word, so that joint embeddings alone, which read no concept words, decide."""
-    found = model.rank("an espresso", [CLIPS / name for name in SAID], attention=True)
+@pytest.mark.parametrize("query", ["a cup of coffee on a table", "an espresso"])
+def test_no_concept_words_stand_beside_a_rank_that_they_had_no_part_in(model: Predictor, query: str) -> None:
+    """Joint embeddings decide, and read none."""
+    found = model.rank(query, [CLIPS / name for name in SAID], attention=True)
     assert Path(found.clips[0].clip).name == "coffee.mp4"
     for each in found.clips:
         assert each.concepts == ()

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ctsan.ensemble import concepts_seen
+from ctsan.ensemble import concepts_seen, heard_runs
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.tasks.scoring import encode_sentences, have_a_say
+from ctsan.tasks.scoring import encode_sentences
 from ctsan.text.tokens import tokenize
 from ctsan.trained_run import TrainedRun
 
@@ -77,9 +77,7 @@ def embedded_clips(runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding]
 
 def embeddings_heard(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
     """The joint embeddings that know the query's words."""
-    embedding = [run for run in runs if run.task == "embed"]
-    say = have_a_say([run.member for run in embedding], [query])[:, 0].tolist()
-    return [run for run, has_say in zip(embedding, say, strict=True) if has_say]
+    return heard_runs([run for run in runs if run.task == "embed"], query)
 
 
 @torch.inference_mode()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ctsan.answers import Concept
-from ctsan.ensemble import heard_runs, reads_concepts, unknown_words
+from ctsan.ensemble import unknown_words
 from ctsan.errors import StoreError, UsageError, did_you_mean
 from ctsan.model.dual_encoder import standardised
 from ctsan.search.encodings import KINDS, concept_words, embeddings_heard, numbers_of, query_vector
@@ -134,10 +134,8 @@ class Searcher:
         scores = self._scores(query, vector, rows)
         order = scores.argsort(descending=True, stable=True)[:n_best].tolist()
         num_clips = len(self._rows if allowed is None else allowed)
-        # Concept words had a say where a run that scores reads them, or where they chose what is scored.
-        scoring = heard_runs([run for run in self.runs if run.task != "describe"], query)
-        have_had_say = reads_concepts(scoring) or len(rows) < num_clips
-        asked = {*(tokenize(query) if have_had_say else ()), *concepts}
+        # Joint embeddings read no concept words: these count where the first stage left shots out.
+        asked = {*(tokenize(query) if len(rows) < num_clips else ()), *concepts}
         hits = self._hits(rows[order], scores[order].tolist(), asked)
         has_match, trust = self._match(query, vector, cosines, num_clips)
         return Found(hits, has_match and bool(hits), trust, unknown)
