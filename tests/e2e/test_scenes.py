@@ -56,7 +56,7 @@ def test_every_shot_has_a_cue_at_its_time(
     assert [(each["start"], each["end"]) for each in scenes] == [
         (pytest.approx(start, abs=0.1), pytest.approx(start + 2, abs=0.1)) for start in (0, 2, 4)
     ]
-    assert list(scenes[0]) == ["start", "end", "caption", "score", "concepts"]
+    assert list(scenes[0]) == ["start", "end", "caption", "score", "log_probability", "concepts"]
     captions = [each["caption"] for each in scenes]
     vtt = (tmp_path / "a.vtt").read_text(encoding="utf-8")
     assert vtt.startswith("WEBVTT\nKind: descriptions\n")
