@@ -122,7 +122,9 @@ def test_with_the_concept_words_of_another_clip_captions_are_worse(
 ) -> None:
     """On validation and test clips. All else that the model knows of a clip stays as it is.
 
-    A model without concept words is no measure: it learns more slowly, and is as good or better in the end.
+    The lead over a model without a detector is not asserted, for it depends on the length of the training.
+    CIDEr of a beam of 3: .10 to .27 more after 300 steps (five seeds), .14 and .07 less after 450 (the two
+    seeds that were weakest after 300).
     """
     [run] = load_runs([described])
     store = FeatureStore(Path(str(corpus[3])))
@@ -300,7 +302,7 @@ def test_eight_clips_are_learnt_by_heart(
     steps = ("--set=training.steps=80", "--set=training.evaluations=1")
     ctsan_here("train", task, *clips, *SMALL, *certain, *steps, start.option, "--out", run)
     file = eight / "items" / f"{task}.jsonl"
-    assert measured(run, clips, capsys, "--split", "train", "--items", file)[metric] == 1.0
     items = [kind(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
     [trained] = load_runs([run])
     margins.above("lead", lead(trained.member, items, FeatureStore(features)), 0.3)
+    assert measured(run, clips, capsys, "--split", "train", "--items", file)[metric] == 1.0
