@@ -1,6 +1,6 @@
 """Search in libraries of growing size: latency, memory, and what two stages lose against going through all.
 
-    python bench/search.py --corpus CLIPS --features FEATURES --model runs/embed --model runs/rank
+    python bench/search.py --corpus CLIPS --features FEATURES --model runs/embed --model runs/mine
 
 The clips of the corpus that are not for training are real, and the queries are captions of its test clips.
 The other clips of a large library are made: each is a mixture of what the runs made of two real ones, with
@@ -179,7 +179,7 @@ def _measure(
 
 
 def _gone_through(searcher: Searcher, queries: Sequence[tuple[str, str]]) -> float:
-    """R@10 where all clips are scored by all runs."""
+    """R@10 where all clips are scored."""
     first, searching.FIRST = searching.FIRST, len(searcher.library.rows())
     searcher.nearest = Nearest(searcher.library.numbers("vectors"), searcher.library.rows(), None)
     try:

@@ -158,6 +158,9 @@ def test_an_older_run_keeps_what_the_code_of_its_time_did() -> None:
     values["decoding"]["hearing"] = 0.1
     read = settings_from_json(values)
     assert read == replace(PROFILES["paper"], ensemble=EnsembleSettings(standardise=True))
+    check_resumable(Path("run/settings.json"), values, read.to_json())  # it goes on as it began
+    with pytest.raises(UsageError, match="ensemble.standardise is True there and False now"):
+        check_resumable(Path("run/settings.json"), values, PROFILES["paper"].to_json())
     with pytest.raises(UsageError, match="Unknown setting 'hearing'"):
         load_settings("paper", ["decoding.hearing=0.1"])
 

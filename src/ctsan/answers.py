@@ -31,7 +31,7 @@ class Description:
     clip: str
     captions: tuple[Caption, ...]
     concepts: tuple[Concept, ...]
-    seconds: float  # from the first frame that was sampled to the last
+    seconds: float  # that the clip lasts, as its sampled frames tell
 
     @property
     def caption(self) -> str:
@@ -61,6 +61,7 @@ class Tracing:
     concepts: tuple[Concept, ...]  # K, the surest first
     raised: tuple[Concept, ...]  # the same, and last the one that was asked for if it is not among them
     trace_confidences: NDArray[np.float32]  # (raised,): of the traces alone, where a probe has half the say
+    has_probe: bool  # whether a probe has half the say, so that confidences are not those of the traces alone
     shares: NDArray[np.float32]  # (raised, L): what each trace adds to the traces' score of each of them
     caption: Caption
     output_weights: NDArray[np.float32] | None  # β, (words, K): attention on the concepts in saying a word
@@ -75,12 +76,6 @@ class Tracing:
         """The run as people name it: its folder, with the ensemble's before the number of a member."""
         folder = Path(self.run)
         return "/".join(folder.parts[-2:]) if folder.name.isdecimal() else folder.name
-
-    @property
-    def has_probe(self) -> bool:
-        """Whether the confidences are not those of the traces alone."""
-        whole = [each.confidence for each in self.raised]
-        return not np.allclose(whole, self.trace_confidences, atol=1e-4)
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no plain equality

@@ -316,7 +316,7 @@ def overridden(settings: Settings, overrides: Sequence[str]) -> Settings:
 def settings_from_json(value: object) -> Settings:
     """What `to_json` gave, be it of an older version, which had other settings.
 
-    A setting that is missing has the value that the code of that time amounted to.
+    A setting that is missing has its value in `_BEFORE`, else its default.
 
     Raises:
         UsageError: names every setting that is unknown or cannot have its value.
@@ -330,13 +330,14 @@ def settings_from_json(value: object) -> Settings:
 def check_resumable(file: Path, stored: Mapping[str, object], given: Mapping[str, object]) -> None:
     """Refuse to go on with other settings than those in `file`, except to train for longer.
 
-    Both are sections as in `to_json`. A setting that was unknown then has its default.
+    Both are sections as in `to_json`; `stored` may be of an older version, as in `settings_from_json`.
 
     Raises:
         UsageError: names every setting that differs.
     """
     now, defaults = _flat(given), _flat(Settings().to_json())
-    before = {name: defaults[name] for name in now if name in defaults} | _flat(stored)
+    kept = {name: value for name, value in _flat(stored).items() if name not in _REMOVED}
+    before = {name: _BEFORE.get(name, defaults[name]) for name in now if name in defaults} | kept
     longer = ("training.epochs", "training.steps", "training.patience")
     differing = [
         f"{name} is {before.get(name)} there and {now.get(name)} now"

@@ -38,16 +38,16 @@ def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()
     """Pack run folders, no ensembles, into a new folder; returns its size in bytes.
 
     Args:
-        overrides: settings of how sentences are searched, as `decoding.beam=10`; by default as in the runs.
+        overrides: settings that count when it is asked, as `decoding.beam=10`; by default as in the runs.
 
     Raises:
         RunError: a run cannot be read.
         UsageError: the folder is there already and holds something, or another setting is named.
     """
-    if others := [override for override in overrides if not override.strip().startswith("decoding.")]:
+    if others := [each for each in overrides if not each.strip().startswith(("decoding.", "ensemble."))]:
         raise UsageError(
             f"{', '.join(others)}: a pack keeps the settings that runs were trained with. Only those of "
-            "'decoding' may be set, for example decoding.beam=10."
+            "'decoding' and 'ensemble' may be set, for example decoding.beam=10."
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: it is there already. Name a new or an empty folder for the pack.")

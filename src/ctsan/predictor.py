@@ -123,7 +123,7 @@ class Predictor:
             seen = [look for look in looks if isinstance(look, Look)]
             said = self._say(runs, seen, beam, n_best)
             described = (
-                Description(look.clip, captions, concepts, float(look.times[-1] - look.times[0]))
+                Description(look.clip, captions, concepts, _duration(look))
                 for look, (captions, concepts) in zip(seen, said, strict=True)
             )
             for look in looks:
@@ -347,6 +347,12 @@ class Predictor:
         weights = reading_attentions(runs, encodings, texts) if attention else [()] * len(texts)
         scored = map(ScoredSentence, texts, scores, weights)
         return tuple(scored), concepts_seen(runs, encodings), unknown
+
+
+def _duration(look: Look) -> float:
+    """Of N frames, evenly from the beginning, the last is at (N - 1) / N of the clip."""
+    count = len(look.times)
+    return float(look.times[-1] - look.times[0]) * count / max(count - 1, 1)
 
 
 def _some_at_once(items: Iterator[T]) -> Iterator[list[T]]:

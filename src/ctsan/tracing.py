@@ -84,6 +84,7 @@ def trace_clip(
         concepts=concepts,
         raised=tuple(Concept(candidates[n], float(detection.confidences[0, n])) for n in raised),
         trace_confidences=of_traces[0, raised].sigmoid().cpu().numpy(),
+        has_probe=detection.learnt is not None,
         shares=model.clip_encoder.detector.shares(detection.states, numbers)[0].cpu().numpy(),
         caption=caption,
         output_weights=None if said is None else said[0, :-1].cpu().numpy(),

@@ -36,10 +36,10 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_long_video_hints_at_its_scenes_once(
     runs: Runs, video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    films = [encode(tmp_path / name, shots(3, seconds=25, rate=1), rate=1) for name in ("a.mp4", "b.mp4")]
+    films = [encode(tmp_path / name, shots(3, seconds=40, rate=1), rate=1) for name in ("a.mp4", "b.mp4")]
     ctsan_here("describe", video, *films, "--model", runs["describe"], "--json")
     said = capsys.readouterr()
-    assert said.err == f"{films[0]} is 1.2 minutes long. To describe each shot: --scenes\n"
+    assert said.err == f"{films[0]} is 2.0 minutes long. To describe each shot: --scenes\n"
     assert len(said.out.splitlines()) == 3
     ctsan_here("describe", video, "--model", runs["describe"])
     assert capsys.readouterr().err == ""

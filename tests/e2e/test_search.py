@@ -434,6 +434,7 @@ def test_a_library_of_an_older_ctsan_is_used_as_it_is(
     assert Searcher(old).search(query).hits == Searcher(library[0]).search(query).hits
     assert index_folders([folder], old, models=[]).new == 0
     assert not kept.exists()
+    assert [run.task for run in Library(old).runs] == ["embed", "describe"]
     assert Searcher(old).search(query).hits == Searcher(library[0]).search(query).hits
 
 

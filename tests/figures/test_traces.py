@@ -43,6 +43,7 @@ def tracing(times: Sequence[float] = (0.0, 0.5, 1.0), *, caption: str = "a man r
         concepts=concepts,
         raised=concepts,
         trace_confidences=np.array([each.confidence for each in concepts], dtype=np.float32),
+        has_probe=False,
         shares=random.normal(0.2, size=(len(words), 16)).astype(np.float32),
         caption=Caption(caption, -1.0, -1.0),
         output_weights=weights,
@@ -159,7 +160,9 @@ def test_the_traces_own_confidence_stands_beside_the_whole() -> None:
     found = tracing()
     face = typeface_for("a")
     alone = draw_concepts(found, {}, face)
-    both = draw_concepts(replace(found, trace_confidences=np.array([0.2, 0.9, 0.1, 0.4])), {}, face)
+    both = draw_concepts(
+        replace(found, trace_confidences=np.array([0.2, 0.9, 0.1, 0.4]), has_probe=True), {}, face
+    )
     assert both.width > alone.width
     # In the bar of the first word, 150 pixels wide and ending in numbers, a dark line is at a fifth.
     row = np.asarray(both)[28 + 5, :, :].max(axis=1)

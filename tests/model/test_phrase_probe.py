@@ -1,4 +1,4 @@
-"""What a sentence would be worth: CIDEr and BLEU with captions that are guessed from features."""
+"""What a sentence would be worth: CIDEr with captions that are guessed from features."""
 
 from __future__ import annotations
 

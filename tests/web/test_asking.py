@@ -14,9 +14,13 @@ from clip_making import counting, encode
 from ctsan import trained_run
 from ctsan.predictor import Predictor
 from ctsan.search.indexing import index_folders
+from ctsan.trained_run import load_runs
 from ctsan.training.checkpoint import read_weights
+from ctsan.web.app import create_app
+from ctsan.web.limits import Limits
+from ctsan.web.seen import ClipPredictor
 from web.conftest import Serve
-from web.serving import found_in, until, upload
+from web.serving import found_in, served, until, upload
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +39,18 @@ def test_description_is_the_predictors(client: Client, clip_id: str, clip: Path,
     np.testing.assert_allclose(weights, tracing.output_weights, atol=1e-3)
     assert len(answer["attended"]) == 4
     assert (answer["run"], answer["said_by"]) == ("describe", 1)
+
+
+def test_a_joint_embedding_alone_chooses_as_in_the_command(models: list[Path], clip: Path) -> None:
+    app = create_app(ClipPredictor(load_runs(models[3:])), limits=Limits(workers=1))
+    sentences = ["a blue square moves", "the yellow heart grows"]
+    with served(app) as client:
+        assert client.get("/api/status").json()["tasks"] == ["choose", "rank"]
+        clip_id = upload(client, clip)
+        chosen = client.post(f"/api/clips/{clip_id}/choose", json={"sentences": sentences}).json()
+        assert client.post(f"/api/clips/{clip_id}/fill", json={"sentence": "a ___"}).status_code != 200
+    found = Predictor.load(*models[3:]).choose(clip, sentences)
+    assert chosen["scores"] == [each.score for each in found.choices]
 
 
 def test_answers_are_those_of_the_commands_to_the_last_digit(

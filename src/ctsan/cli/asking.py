@@ -28,7 +28,7 @@ MODELS = click.option(
     multiple=True,
     default=[DEFAULT],
     show_default=DEFAULT,
-    help="Folder of a run or pack; may be repeated, and all answer as one.",
+    help="Folder of a run or pack; may be repeated: those that can answer do so together.",
 )
 WEIGHTS = click.option("--weights", type=PATH, help="Of the backbone, for a ResNet.")
 ATTENTION = click.option(

@@ -43,8 +43,8 @@ def command(
 ) -> None:
     """Choose the one of two or more SENTENCEs that suits CLIP best, a video file or a picture.
 
-    The model that ctsan carries answers. To ask one of your own, name a run of 'ctsan train choose' by
-    --model.
+    The model that ctsan carries answers. To ask one of your own, name a run of 'ctsan train embed' or
+    'ctsan train choose' by --model. Runs of 'embed' decide alone.
 
     \b
     Examples:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from ctsan.cli.asking import PATH
-from ctsan.cli.features import features_of
+from ctsan.cli.features import features_of, making_like
 from ctsan.cli.output import count, print_json, print_metrics, warn
 
 if TYPE_CHECKING:
@@ -85,8 +85,10 @@ def command(
     task_name = asked or (of_items if of_items and can_answer(opened, of_items) else common_task(opened))
     deciding = answering(opened, task_name)
     for run in opened:
-        if task_name in ("choose", "rank") and run.folder in runs and run not in deciding:
-            warn(f"{run.folder}: not asked, for the runs of 'embed' decide alone.")
+        if run.folder in runs and run not in deciding:
+            is_outvoted = run.task in ("choose", "rank") and deciding[0].task == "embed"
+            why = "the runs of 'embed' decide alone" if is_outvoted else f"it is a run of {run.task!r}"
+            warn(f"{run.folder}: not asked, for {why}.")
     opened = deciding
     if features is None:
         _check_computable(opened, corpus)
@@ -197,14 +199,8 @@ def _check_computable(runs: Sequence[TrainedRun], corpus: Path) -> None:
             kind = "imported features" if run.recipe.details.get("imported") else "features"
             raise UsageError(
                 f"{run.folder}: it was trained on {kind} of {run.recipe.backbone}. Give a folder of such of "
-                f"{corpus} with --features FOLDER, or make it: {_command_for(run, corpus)}"
+                f"{corpus} with --features FOLDER, or make it: {making_like(run.recipe, corpus)}"
             )
-
-
-def _command_for(run: TrainedRun, corpus: Path) -> str:
-    """What makes features as the run was trained on."""
-    arrays = " --import ARRAYS" if run.recipe.details.get("imported") else ""
-    return f"ctsan features {corpus}{arrays} --backbone {run.recipe.backbone} --out FOLDER"
 
 
 def _check_features(runs: Sequence[TrainedRun], store: FeatureStore, clips: Corpus, corpus: Path) -> None:
@@ -218,7 +214,7 @@ def _check_features(runs: Sequence[TrainedRun], store: FeatureStore, clips: Corp
     backbone = store.manifest.recipe.backbone
     wrong = [
         f"{store.folder}: features of {backbone}, and {run.folder} was trained on those of "
-        f"{run.recipe.backbone}. Make them: {_command_for(run, corpus)}"
+        f"{run.recipe.backbone}. Make them: {making_like(run.recipe, corpus)}"
         for run in runs
         if run.recipe.backbone != backbone
     ]

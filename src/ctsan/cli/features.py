@@ -13,7 +13,7 @@ from ctsan.cli.output import count, print_json, progress_bar, warn
 
 if TYPE_CHECKING:
     from ctsan.data.corpus import Corpus
-    from ctsan.video.store import FeatureStore
+    from ctsan.video.store import FeatureStore, Recipe
 
 
 @click.command("features")
@@ -154,3 +154,12 @@ def make_features(clips: Corpus, folder: Path, *, mirrored: bool) -> None:
         )
     for error in report.unreadable.values():
         warn(f"unreadable: {error}")
+
+
+def making_like(recipe: Recipe, corpus: Path) -> str:
+    """The command that makes features of a corpus as a recipe says, with places to fill in."""
+    from ctsan.video.backbone import RESNETS
+
+    arrays = " --import ARRAYS" if recipe.details.get("imported") else ""
+    weights = " --weights FILE" if recipe.backbone in RESNETS else ""
+    return f"ctsan features {corpus}{arrays} --backbone {recipe.backbone}{weights} --out FOLDER"

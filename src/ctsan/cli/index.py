@@ -41,7 +41,7 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> str | 
     "models",
     type=PATH,
     multiple=True,
-    help="Run of 'ctsan train embed', and of rank, choose or describe; may be repeated "
+    help="Run of 'ctsan train embed', and one with a concept detector, such as of describe; may be repeated "
     "[default: those of the library, or those that ctsan carries].",
 )
 @WEIGHTS
@@ -74,7 +74,7 @@ def command(
     \b
     Examples:
       ctsan index holidays/ films/
-      ctsan index work/ --library work --model runs/embed --model runs/rank --model runs/choose
+      ctsan index work/ --library work --model runs/embed --model runs/mine
       ctsan index /shared/films --store /shared/libraries --ray 10.0.0.1:6379
     """
     from ctsan.folders import library_folder

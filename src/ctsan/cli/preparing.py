@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ctsan.cli.features import features_folder, make_features
+from ctsan.cli.features import features_folder, make_features, making_like
 from ctsan.cli.output import count, warn
 from ctsan.config import Settings, load_settings
 from ctsan.data.corpus import Corpus, Split
@@ -199,18 +199,20 @@ def _check_backbone(order: Order, source: TrainedRun, backbone: str) -> None:
     if needed != backbone:
         raise UsageError(
             f"{source.folder}: this run was trained on features of {needed}, and training would be on those "
-            f"of {backbone}. Make the same: ctsan features {order.corpus} --backbone {needed} --out FOLDER, "
-            "and give them: --features FOLDER"
+            f"of {backbone}. Make the same: {making_like(source.recipe, order.corpus)}, and give them: "
+            "--features FOLDER"
         )
 
 
 def warn_unless_mirrored(order: Order, settings: Settings, features: FeatureStore) -> None:
     """Say once that the mirroring which is asked for cannot be done."""
-    if settings.training.mirror and not features.manifest.recipe.mirrored:
+    recipe = features.manifest.recipe
+    if settings.training.mirror and not recipe.mirrored:
+        is_imported = recipe.details.get("imported")
+        make = "" if is_imported else f"Make them: {making_like(recipe, order.corpus)} --mirror. "
         warn(
             f"{features.folder}: these features hold no mirrored frames, so nothing is mirrored, though "
-            f"training.mirror=true asks for it. Make them: ctsan features {order.corpus} --mirror --out "
-            "FOLDER, or do without: --set training.mirror=false"
+            f"training.mirror=true asks for it. {make}To do without: --set training.mirror=false"
         )
 
 

@@ -34,8 +34,9 @@ def average_precisions(scores: Tensor, reference: Tensor) -> Tensor:
 def concept_tallies(words: Tensor, scores: Tensor, reference: Tensor) -> dict[str, Tally]:
     """Precision and recall of the concept words, and mean average precision, over clips.
 
-    Precision is the share of the K words that are right; recall is the share of a clip's words that are among
-    them, a mean over clips, as is the average precision. A clip whose captions hold no candidate has neither.
+    Precision is the share of a clip's concept words, K or fewer, that are right; recall is the share of its
+    captions' candidates that are among them. Both are means over clips, as is the average precision. A clip
+    whose captions hold no candidate has neither recall nor average precision.
 
     Args:
         words: (B, K), the candidates that the model goes by.

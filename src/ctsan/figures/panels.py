@@ -82,7 +82,7 @@ def draw_concepts(tracing: Tracing, colours: Mapping[str, Colour], face: Typefac
     """
     concepts = tracing.raised
     margin = max(round(face(TEXT).getlength(each.word)) for each in concepts)
-    heading = "concept words" + (" (by the traces alone)" if tracing.has_probe else "")
+    heading = "concept words" + (", in brackets by the traces alone" if tracing.has_probe else "")
     width = (
         margin + 12 + max(_BAR + (116 if tracing.has_probe else 54), round(face(HEADING).getlength(heading)))
     )

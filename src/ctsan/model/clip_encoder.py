@@ -32,6 +32,11 @@ class ClipEncoding(NamedTuple):
     confidences: Tensor  # (B, K), 0 where there is no word: a clip may have fewer than K
     detection: Detection | None
 
+    @property
+    def without_detection(self) -> ClipEncoding:
+        """All that reading and saying sentences needs; the detection is large."""
+        return self._replace(detection=None)
+
     def of(self, clips: Tensor) -> ClipEncoding:
         """The same for each sentence: rows of the clips that they belong to."""
         state = State(self.state.hidden[:, clips], self.state.cell[:, clips])

@@ -35,7 +35,7 @@ def score_pairs(model: RetrievalModel | ChoiceModel, queries: Tensor, encoding: 
     distinct, which = torch.unique(queries.to(clips.device), dim=0, return_inverse=True)  # sorted
     trees = [prefix_tree(some, some != PAD) for some in torch.split(distinct, _QUERIES_AT_ONCE)]
     scores = [
-        torch.cat([_score(model, tree, encoding.of(some)) for tree in trees])
+        torch.cat([_score(model, tree, encoding.without_detection.of(some)) for tree in trees])
         for some in torch.split(clips, _CLIPS_AT_ONCE)
     ]
     return torch.cat(scores, dim=1)[which]

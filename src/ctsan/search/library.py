@@ -35,6 +35,7 @@ Numbers = Mapping[str, NDArray[np.generic]]  # by kind, a row for each shot
 _FILE = "library.sqlite"
 _HOLES = 0.25  # the share of rows that nothing speaks of, from which on arrays are written anew
 _ROWS_AT_ONCE = 4096
+_ENCODINGS = "[0-9]*.npy"  # such as 2.hidden.npy
 _DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SCHEMA = """
 create table about (name text primary key, value text not null);
@@ -128,12 +129,16 @@ class Library:
         return [RunMark(**run) for run in json.loads(self._about("runs"))]
 
     def is_made_by(self, runs: Sequence[RunMark], words: Sequence[str]) -> bool:
-        """Whether the same weights would give the same numbers.
+        """Whether these runs looked at the clips, with the weights that they have now.
 
-        An older ctsan also wrote down runs of `rank` and `choose`, whose numbers nothing reads any more.
+        A library of an older ctsan, which kept clip encodings, names further runs. It may be gone on with if
+        its joint embeddings and concept words are the same: its older shots have concept words by all of its
+        runs with a detector, its newer ones by those that are given.
         """
         stored = [(run.task, run.weights) for run in self.runs]
         given = [(run.task, run.weights) for run in runs]
+        if not any(self._numbers().glob(_ENCODINGS)):
+            return given == stored
         embedding = [[mark for mark in marks if mark[0] == "embed"] for marks in (stored, given)]
         return embedding[0] == embedding[1] and set(given) <= set(stored) and self.words == list(words)
 
@@ -237,10 +242,13 @@ class Library:
             self._records.execute(f"delete from shots where content in (select id {unheld})")
             self._records.execute(f"delete {unheld}")
 
-    def forget_encodings(self) -> None:
-        """Remove the arrays of clip encodings (`2.hidden.npy`) that an older ctsan kept."""
-        for file in self._numbers().glob("[0-9]*.npy"):
-            file.unlink()
+    def forget_encodings(self, runs: Sequence[RunMark]) -> None:
+        """Remove the clip encodings that an older ctsan kept, and the runs that had no other part in it."""
+        if encodings := list(self._numbers().glob(_ENCODINGS)):
+            with self._changing():
+                self._set("runs", _listed(runs))
+            for file in encodings:
+                file.unlink()
 
     def tidy(self) -> None:
         """Write the arrays anew where too many rows are of files that are gone, and remove leftovers."""
@@ -324,7 +332,7 @@ def changing(folder: Path, *, runs: Sequence[RunMark], words: Sequence[str]) -> 
                 _create(folder, runs, words)
             with closing(Library(folder)) as library:
                 _check_runs(library, runs, words)
-                library.forget_encodings()
+                library.forget_encodings(runs)
                 yield library
                 library.tidy()
     except Timeout:
@@ -343,7 +351,7 @@ def _create(folder: Path, runs: Sequence[RunMark], words: Sequence[str]) -> None
             "generation": "0",
             "revision": "0",
             "next_row": "0",
-            "runs": json.dumps([{"folder": r.folder, "task": r.task, "weights": r.weights} for r in runs]),
+            "runs": _listed(runs),
             "words": json.dumps(list(words), ensure_ascii=False),
         }
         with records:
@@ -351,6 +359,10 @@ def _create(folder: Path, runs: Sequence[RunMark], words: Sequence[str]) -> None
         records.execute(f"pragma user_version = {VERSION}")
         records.execute("pragma journal_mode = wal")  # readers and the one writer do not wait for each other
     temporary.replace(folder / _FILE)
+
+
+def _listed(runs: Sequence[RunMark]) -> str:
+    return json.dumps([{"folder": run.folder, "task": run.task, "weights": run.weights} for run in runs])
 
 
 def _check_runs(library: Library, runs: Sequence[RunMark], words: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from ctsan.tables.plots import Line
 from ctsan.tables.results import Results, members_text
 from ctsan.tables.running import Workshop, stored_result
 from ctsan.tables.showing import shown_examples
-from ctsan.tables.systems import ALL, SYSTEMS, MeasuredTask
+from ctsan.tables.systems import ALL, ENSEMBLES, SYSTEMS, MeasuredTask
 from ctsan.tasks.building import PRIMARY_METRICS
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from ctsan.training.run_folder import open_run
@@ -62,7 +62,8 @@ def facts_of(workshop: Workshop, plan: Plan, command: str) -> list[tuple[str, st
     sizes = ", ".join(
         f"{members_text(task, size)} in {TASK_TITLES[task]}"
         for task, size in plan.ensemble_sizes.items()
-        if task != "describe" and size > 1
+        if size > 1
+        and any(task in ensemble.measured and plan.has(name) for name, ensemble in ENSEMBLES.items())
     )
     budget = f"{training.steps:,} steps" if training.steps else f"{training.epochs:,} epochs"
     return [
@@ -71,7 +72,7 @@ def facts_of(workshop: Workshop, plan: Plan, command: str) -> list[tuple[str, st
         ("features", workshop.store.manifest.recipe.backbone),
         ("budget of every run", f"{budget} of {training.batch_size} clips, profile {workshop.profile}"),
         ("seeds", f"{plan.seeds}"),
-        ("members of an ensemble", sizes or "none, with one seed"),
+        ("members of an ensemble", sizes or "none"),
         ("captions", f"found with a beam of {workshop.beam}"),
         ("runs", f"{len(done)} of {len(plan.trainings)}, {seconds / 3600:.1f} hours of training"),
         ("start", "models of blank, choice and retrieval start from the system's description model, if any"),

@@ -120,7 +120,7 @@ class BlankTask:
         encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
         is_real = batch.sentences != PAD
         filled: Filled = self.model(
-            batch.sentences, is_real, batch.places, encoding.of(batch.clip_of_sentence)
+            batch.sentences, is_real, batch.places, encoding.without_detection.of(batch.clip_of_sentence)
         )
         over_clips = mean_over_clips(batch.clip_of_sentence)
         missed = F.cross_entropy(

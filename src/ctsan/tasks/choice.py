@@ -100,7 +100,7 @@ class ChoiceTask:
         is_real = batch.sentences != PAD
         num_choices = len(batch.sentences) // len(batch.answers)
         rows = batch.clip_of_question.repeat_interleave(num_choices)
-        scored: Scored = self.model(batch.sentences, is_real, encoding.of(rows))
+        scored: Scored = self.model(batch.sentences, is_real, encoding.without_detection.of(rows))
         scores = scored.scores.view(-1, num_choices)
         over_clips = mean_over_clips(batch.clip_of_question)
         losses = {"choices": over_clips(margin_loss(scores, batch.answers, margin=self.margin))}

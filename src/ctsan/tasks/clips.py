@@ -107,9 +107,11 @@ class TaskClips:
             concepts = member.words.concepts
             if rows and member.model.clip_encoder.detector is not None:
                 truth = references([concepts.reference(said) for said in captions], len(concepts.words))
-                is_word = encoding.confidences[rows].cpu() > 0  # a clip may have fewer than K
-                right = truth.gather(1, encoding.concept_words[rows].cpu())[is_word]
-                found.append(float(right.double().mean()) if len(right) else 0.0)
+                is_word = (encoding.confidences[rows].cpu() > 0).double()  # a clip may have fewer than K
+                right = (truth.gather(1, encoding.concept_words[rows].cpu()) * is_word).sum(dim=1)
+                given = is_word.sum(dim=1)
+                shares = (right / given.clamp(min=1))[given > 0]
+                found.append(float(shares.mean()) if len(shares) else 0.0)
         return {"precision": sum(found) / len(found)} if found else {}
 
     def judge_concepts(self, member: Member[Any], encoding: ClipEncoding) -> dict[str, float]:

@@ -118,7 +118,7 @@ class DescriptionTask:
         """The terms of eq. 14, each a mean over clips; a clip's captions count alike."""
         encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
         said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
-        decoded = self.model(said, encoding.of(batch.clip_of_caption))
+        decoded = self.model(said, encoding.without_detection.of(batch.clip_of_caption))
 
         over_clips = mean_over_clips(batch.clip_of_caption)
         likelihood = F.cross_entropy(
@@ -146,7 +146,7 @@ class DescriptionTask:
     def _reward_loss(self, clips: Sequence[str], encoding: ClipEncoding) -> Tensor:
         """Make drawn sentences likelier that are worth more than others drawn for the same clip."""
         rows = torch.arange(len(clips), device=encoding.concepts.device).repeat_interleave(_DRAWN)
-        shown = encoding.of(rows)  # (B drawn) rows
+        shown = encoding.without_detection.of(rows)  # (B drawn) rows
         begins = torch.tensor([self._begins[clip] for clip in clips], device=rows.device)[rows]
         unsaid = (BOS, *NEVER_SAID)
         self.model.decode.eval()  # they are drawn as they will be said, without dropout

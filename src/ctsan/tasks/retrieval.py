@@ -87,7 +87,7 @@ class RetrievalTask:
         clips, sentences = len(batch.maps), len(batch.captions)
         rows = torch.arange(clips, device=batch.captions.device).repeat_interleave(sentences)
         queries = batch.captions.repeat(clips, 1)
-        scored: Scored = self.model(queries, queries != PAD, encoding.of(rows))
+        scored: Scored = self.model(queries, queries != PAD, encoding.without_detection.of(rows))
         scores = scored.scores.view(clips, sentences)[batch.clip_of_caption]  # (M, M): right on the diagonal
         same_clip = batch.clip_of_caption[:, None] == batch.clip_of_caption
         missed = pairwise_margin_loss(scores, same_clip, margin=self.margin, negatives=self.negatives)

@@ -111,7 +111,7 @@ def _suits(judges: Judges, said: Sequence[Sequence[Said]]) -> Tensor:
     """How well each sentence suits its clip, in standard deviations, (sentences of all clips,)."""
     texts, rows = _listed(said)
     scores = [score_each(judge, texts, own.of(rows.to(own.concepts.device))).scores for judge, own in judges]
-    return ensemble_scores([judge for judge, _ in judges], scores)
+    return ensemble_scores([judge for judge, _ in judges], scores, standardise=True)
 
 
 class _Expected:

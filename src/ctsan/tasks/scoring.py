@@ -44,16 +44,20 @@ def score_each(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding)
 
 
 def ensemble_scores(
-    members: Sequence[Scorer], scores: Sequence[Tensor], *, queries: Sequence[str] | None = None
+    members: Sequence[Scorer],
+    scores: Sequence[Tensor],
+    *,
+    queries: Sequence[str] | None = None,
+    standardise: bool | None = None,
 ) -> Tensor:
     """The mean of the members' scores of the same pairs: every command, the page and `evaluate` ask this.
 
-    Each member's scores are standardised first if any member's settings say so.
-
     Args:
         queries: of the rows, if each row is compared within itself: see `have_a_say`.
+        standardise: bring each member's scores to one scale first; None if any member's settings say so.
     """
-    standardise = any(member.standardise for member in members)
+    if standardise is None:
+        standardise = any(member.standardise for member in members)
     votes = torch.stack(
         [
             (member.model.standardise(own.to(_device(member))) if standardise else own).cpu()

@@ -63,7 +63,7 @@ async def status(service: Serving) -> schema.Status:
     limits = service.limits
     return schema.Status(
         version=__version__,
-        tasks=service.predictor.tasks,
+        tasks=list(service.predictor.tasks),
         library=service.catalogue.name if service.catalogue else None,
         limits=schema.UploadLimits(bytes=limits.upload_bytes, seconds=limits.seconds, pixels=limits.pixels),
     )

@@ -16,7 +16,7 @@ from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.predictor import Predictor
 from ctsan.tasks.building import TaskName
 from ctsan.tracing import has_traces
-from ctsan.trained_run import TrainedRun, answering
+from ctsan.trained_run import TrainedRun, answering, can_answer
 from ctsan.video.clip_maps import ClipMaps
 from ctsan.watching import Look, Watcher, look_of
 
@@ -98,8 +98,10 @@ class ClipPredictor(Predictor):
             run.load()
 
     @property
-    def tasks(self) -> list[str]:
-        return list(dict.fromkeys(run.task for run in self.runs))
+    def tasks(self) -> list[TaskName]:
+        """What people can ask: joint embeddings answer two of them."""
+        asked: tuple[TaskName, ...] = ("describe", "fill", "choose", "rank")
+        return [task for task in asked if can_answer(self.runs, task)]
 
     @property
     def num_describing(self) -> int:

@@ -110,7 +110,7 @@ class Service:
         """What the model answers about a clip, once that has been read.
 
         Args:
-            task: that a run must have been trained for; None where any will do.
+            task: that a run must be able to do; None where any will do.
             verb: answers it, together with those of others that wait.
 
         Raises:
@@ -120,7 +120,7 @@ class Service:
         """
         if task is not None and task not in self.predictor.tasks:
             raise NoModelError(
-                f"No model here can do that. Start the server with one that was trained for it: "
+                f"No model here can do that. Start the server with one that can: "
                 f"ctsan train {task} --corpus CORPUS --out RUN, then ctsan serve --model RUN"
             )
         await self.settled(clip)
