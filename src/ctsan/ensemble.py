@@ -44,7 +44,7 @@ def concepts_seen(
     return tuple(Concept(word, means[word]) for word in surest if means[word] > 0)  # a clip may have fewer
 
 
-def heard_runs(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
+def covering_runs(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
     """The runs that know enough words of a query to have a say."""
     say = have_a_say([run.member for run in runs], [query])[:, 0].tolist()
     return [run for run, has_say in zip(runs, say, strict=True) if has_say]

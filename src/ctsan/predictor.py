@@ -27,8 +27,8 @@ from ctsan.data.corpus import BLANK
 from ctsan.ensemble import (
     captions_of,
     concepts_seen,
+    covering_runs,
     filled_blanks,
-    heard_runs,
     reading_attentions,
     unknown_words,
 )
@@ -285,7 +285,7 @@ class Predictor:
         """
         runs = self._asked("rank")
         unknown = unknown_words(runs, {"The query": query})
-        runs = heard_runs(runs, query)  # what the others see and attend to decides nothing
+        runs = covering_runs(runs, query)  # what the others see and attend to decides nothing
         seen: list[tuple[str, tuple[Concept, ...]]] = []
         parts: list[list[ClipEncoding]] = []
         errors = []

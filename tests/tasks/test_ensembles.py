@@ -46,7 +46,7 @@ def make_member(
     sizes = (f"model.hidden_dim={hidden}", f"model.num_layers={layers}", f"retrieval.phrases={phrases}")
     settings = load_settings("laptop", (*SETTINGS, *sizes))
     model = build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed)
-    return Member(model.eval(), words, max_frames, 6)
+    return Member(model.eval(), words, max_frames, 6, standardise=True)
 
 
 def other_words(words: Words) -> Words:

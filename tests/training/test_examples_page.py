@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clip_making import counting, encode
-from ctsan.tasks.task import Example, RankedClip, ShownChoice, ShownConcept
+from ctsan.tasks.task import Example, ShownClip, ShownChoice, ShownConcept
 from ctsan.training.examples_page import write_examples_page
 
 
@@ -132,7 +132,7 @@ def test_a_choice_shows_all_sentences_the_right_one_in_bold_and_the_chosen_one_t
 def ranking(right: int, clips: Sequence[Path], **others: object) -> Example:
     """Of 40 clips; `right` is the rank of the right one, which is the last of them if that is above five."""
     ranks = [1, 2, 3, 4, 5] if right <= 5 else [1, 2, 3, 4, right]
-    ranked = [RankedClip(n, f"clip {n}", path, n == right) for n, path in zip(ranks, clips, strict=True)]
+    ranked = [ShownClip(n, f"clip {n}", path, n == right) for n, path in zip(ranks, clips, strict=True)]
     return replace(
         example(f"clip {right}", clips[0], score=1 / right, caption="a <dog> runs"),
         ranked=tuple(ranked),

@@ -20,7 +20,7 @@ from ctsan.errors import VideoError
 from ctsan.video.frames import pictures_at, probe
 
 if TYPE_CHECKING:  # it brings PyTorch with it
-    from ctsan.tasks.task import Example, RankedClip, ShownChoice, ShownConcept
+    from ctsan.tasks.task import Example, ShownChoice, ShownClip, ShownConcept
 
 NUM_FRAMES = 4
 
@@ -104,7 +104,7 @@ def _choices_html(choices: Sequence[ShownChoice]) -> str:
     return f'<ul class="choices">{"".join(rows)}</ul>'
 
 
-def _ranking_html(ranked: Sequence[RankedClip], num_ranked: int) -> str:
+def _ranking_html(ranked: Sequence[ShownClip], num_ranked: int) -> str:
     """A picture from the middle of each clip with its rank; the right one framed, green or red.
 
     Args:

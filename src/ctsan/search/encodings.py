@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ctsan.ensemble import concepts_seen, heard_runs
+from ctsan.ensemble import concepts_seen, covering_runs
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.scoring import encode_sentences
 from ctsan.text.tokens import tokenize
@@ -75,15 +75,15 @@ def embedded_clips(runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding]
     return joint / np.float32(len(own) ** 0.5)
 
 
-def embeddings_heard(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
+def covering_embeddings(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
     """The joint embeddings that know the query's words."""
-    return heard_runs([run for run in runs if run.task == "embed"], query)
+    return covering_runs([run for run in runs if run.task == "embed"], query)
 
 
 @torch.inference_mode()
 def embedded_query(runs: Sequence[TrainedRun], query: str) -> Vector:
     """Zeros stand for the runs that do not know the query's words, and the others count the more."""
-    heard = embeddings_heard(runs, query)
+    heard = covering_embeddings(runs, query)
     own = []
     for run in runs:
         if run.task == "embed":

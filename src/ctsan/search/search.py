@@ -16,7 +16,7 @@ from ctsan.answers import Concept
 from ctsan.ensemble import unknown_words
 from ctsan.errors import StoreError, UsageError, did_you_mean
 from ctsan.model.dual_encoder import standardised
-from ctsan.search.encodings import KINDS, concept_words, embeddings_heard, numbers_of, query_vector
+from ctsan.search.encodings import KINDS, concept_words, covering_embeddings, numbers_of, query_vector
 from ctsan.search.indexing import marks_of, searching_runs
 from ctsan.search.library import Library
 from ctsan.search.nearest import Nearest
@@ -215,7 +215,7 @@ class Searcher:
     def _scores(self, query: str, vector: NDArray[np.float32], rows: NDArray[np.int64]) -> Tensor:
         """Of the query with the shots in some rows, as `ctsan rank` scores files."""
         embedding = [run.member for run in self.runs if run.task == "embed"]
-        num_heard = len(embeddings_heard(self.runs, query))  # each has an equal part in the vector
+        num_heard = len(covering_embeddings(self.runs, query))  # each has an equal part in the vector
         cosines, start = [], 0
         for member in embedding:
             own = slice(start, start := start + member.model.joint_dim)
@@ -235,7 +235,7 @@ class Searcher:
         """Whether the best of so many clips suits the query, and how often that was right on validation."""
         if len(self._rows) < _FEW:
             return True, None
-        models = [run.member.model for run in embeddings_heard(self.runs, query)]
+        models = [run.member.model for run in covering_embeddings(self.runs, query)]
         some = self._cosines(vector, self._rows[:: max(1, len(self._rows) // _SAMPLE)])
         best = float(standardised(torch.tensor([[cosines.max()]]), torch.from_numpy(some)[None]))
         least = sum(model.match_score(num_clips) for model in models) / len(models)

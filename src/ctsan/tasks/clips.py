@@ -13,7 +13,7 @@ from ctsan.data.corpus import Clip, Item
 from ctsan.evaluation.concepts import precision_at_k
 from ctsan.model.clip_encoder import ClipEncoding, matching_noise
 from ctsan.tasks.member import Member, joined
-from ctsan.tasks.task import Example, RankedClip, ShownChoice, ShownConcept
+from ctsan.tasks.task import Example, ShownChoice, ShownClip, ShownConcept
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore, Maps
 
@@ -31,7 +31,7 @@ class AnsweredItem(NamedTuple):
     score: float  # by the task's primary metric
     printed: Mapping[str, object]
     choices: tuple[ShownChoice, ...] = ()  # these as in `Example`
-    ranked: tuple[RankedClip, ...] = ()
+    ranked: tuple[ShownClip, ...] = ()
     num_ranked: int = 0
 
 

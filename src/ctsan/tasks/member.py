@@ -41,7 +41,7 @@ class Member(Generic[ModelT]):
     max_frames: int
     max_words: int
     eyes: ClipEncoder | MeanPooling | None = None
-    standardise: bool = True
+    standardise: bool = False
 
     @torch.inference_mode()
     def encode(self, clips: Sequence[Maps]) -> ClipEncoding:

@@ -12,7 +12,7 @@ from ctsan.evaluation.retrieval import ranks, retrieval_scores
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import AnsweredItem, TaskClips
 from ctsan.tasks.scoring import Scorer, score_all
-from ctsan.tasks.task import RankedClip
+from ctsan.tasks.task import ShownClip
 
 NUM_SHOWN = 5  # clips for a query, as in the paper's appendix D
 
@@ -65,7 +65,7 @@ class Queries:
             for item, right, rank, first, others in found
         ]
 
-    def _shown(self, right: int, rank: int, others: Sequence[int]) -> tuple[RankedClip, ...]:
+    def _shown(self, right: int, rank: int, others: Sequence[int]) -> tuple[ShownClip, ...]:
         """The first five clips; without the right one among them, the first four and that one.
 
         Args:
@@ -77,6 +77,6 @@ class Queries:
         below = [(place + 1, column) for place, column in first if place >= rank]
         shown = [*above, (rank, right), *below][:NUM_SHOWN]
         return tuple(
-            RankedClip(place, self.clips[column].id, self.clips[column].path, is_right=column == right)
+            ShownClip(place, self.clips[column].id, self.clips[column].path, is_right=column == right)
             for place, column in shown
         )

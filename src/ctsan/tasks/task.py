@@ -29,7 +29,7 @@ class ShownChoice(NamedTuple):
     is_chosen: bool
 
 
-class RankedClip(NamedTuple):
+class ShownClip(NamedTuple):
     """A clip that was found for a sentence."""
 
     rank: int  # from 1
@@ -56,7 +56,7 @@ class Example:
     concepts: tuple[ShownConcept, ...]  # the surest first
     score: float  # the clip's own primary metric; 1 where an answer is right
     choices: tuple[ShownChoice, ...] = ()
-    ranked: tuple[RankedClip, ...] = ()
+    ranked: tuple[ShownClip, ...] = ()
     num_ranked: int = 0
 
 
