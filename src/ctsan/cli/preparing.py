@@ -168,8 +168,8 @@ def prepare(order: Order, clips: Corpus, runs: Sequence[Path], settings: Sequenc
         if (then := read_recipe(known.folder)) != recipe:
             raise UsageError(
                 f"{listed(order.stores(settings[0]))}: not the kind of features that the run in "
-                f"{known.folder} was begun with ({recipe.backbone} now, {then.backbone} then). Give it those, "
-                "or name another folder for a new run."
+                f"{known.folder} was begun with ({recipe.backbone} now, {then.backbone} then). Give it "
+                "those, or name another folder for a new run."
             )
     for folder, own, old in zip(runs, settings, begun, strict=True):
         create_run(folder, task=order.task, profile=order.profile, settings=own, origin=origin)

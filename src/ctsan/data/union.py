@@ -131,7 +131,7 @@ def _shared_file_notes(clips: Sequence[Sequence[Clip]], files: _RealPaths) -> It
     if shared:
         one, other = shared[0]
         number = "1 file is" if len(shared) == 1 else f"{len(shared):,} files are"
-        yield f"{number} in two corpora and count in each, the first is that of {one.id!r} and {other.id!r}."
+        yield f"{number} in two corpora, twice as a clip, the first as {one.id!r} and {other.id!r}."
 
 
 class _RealPaths:

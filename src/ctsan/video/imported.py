@@ -34,11 +34,12 @@ def arrays_of(clip_ids: Sequence[str], folder: Path) -> list[Source]:
 
     names = [array_of(clip_id) for clip_id in clip_ids]
     if names and there.isdisjoint(names):
-        found = f"{len(there):,} .npy file{'s' if len(there) > 1 else ''}, such as '{min(there)}'"
+        files = "1 .npy file" if len(there) == 1 else f"{len(there) or 'no'} .npy files"
+        found = ", such as ".join([files, *(f"'{name}'" for name in sorted(there)[:1])])
         raise StoreError(
-            f"{folder}: no array is named like a clip: expected {folder / names[0]} for clip '{clip_ids[0]}', "
-            f"found {found if there else 'no .npy file'}. Save one array a clip under the clip's name, in the "
-            "same subfolders, with '.npy' instead of its suffix or after it."
+            f"{folder}: no array is named like a clip: expected {folder / names[0]} for clip "
+            f"'{clip_ids[0]}', found {found}. Save one array a clip under the "
+            "clip's name, in the same subfolders, with '.npy' instead of its suffix or after it."
         )
     return [(clip_id, folder / name) for clip_id, name in zip(clip_ids, names, strict=True)]
 
@@ -97,8 +98,8 @@ def _first_readable(arrays: Sequence[Source], pool: bool) -> Maps:
         try:
             return _read_array(path, pool)
         except VideoError as error:
-            if path.exists():  # one that is missing says little of those that are there
-                first = first or error
+            if first is None or not first.path.exists():  # what is there tells more than what is missing
+                first = error
     raise StoreError(f"None of the {len(arrays):,} arrays can be read. The first: {first}")
 
 

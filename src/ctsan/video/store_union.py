@@ -85,7 +85,7 @@ def _check_folders(stores: Sequence[FeatureStore], ids: Sequence[Mapping[str, st
                 f"{store.folder}: one folder for two corpora that both have a clip '{both[0]}', and it holds "
                 "the features of one of them only. Make each corpus a folder of its own."
             )
-        held |= own.keys()
+        held.update(own)
 
 
 def _described(store: FeatureStore) -> str:
