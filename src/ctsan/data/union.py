@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -94,7 +95,7 @@ def _with_sources(corpus: Corpus, files: _RealPaths) -> Iterator[tuple[Clip, str
     paths = {clip.id: clip.path for clip in corpus}
     for clip in corpus:
         named_after = paths.get(clip.source)
-        yield clip, clip.source if named_after is None else str(files[named_after])
+        yield clip, clip.source if named_after is None else files[named_after]
 
 
 def _leaks_between(clips: Sequence[Sequence[Clip]], corpora: Sequence[Corpus]) -> Iterator[Problem]:
@@ -122,7 +123,7 @@ def _leaks_between(clips: Sequence[Sequence[Clip]], corpora: Sequence[Corpus]) -
 
 
 def _shared_file_notes(clips: Sequence[Sequence[Clip]], files: _RealPaths) -> Iterator[str]:
-    seen: dict[Path, Clip] = {}
+    seen: dict[str, Clip] = {}
     shared = []
     for some in clips:
         own = {files[clip.path]: clip for clip in some}
@@ -135,16 +136,24 @@ def _shared_file_notes(clips: Sequence[Sequence[Clip]], files: _RealPaths) -> It
 
 
 class _RealPaths:
-    """Files with links followed; a folder is looked up once, however many clips it holds."""
+    """Files with links followed; a folder is looked at once, however many clips it holds."""
 
     def __init__(self) -> None:
-        self._folders: dict[Path, Path] = {}
+        self._folders: dict[str, tuple[str, frozenset[str]]] = {}  # where it really is, and its links
 
-    def __getitem__(self, path: Path) -> Path:
-        try:
-            if path.parent not in self._folders:
-                self._folders[path.parent] = path.parent.resolve()
-            file = self._folders[path.parent] / path.name
-            return file.resolve() if file.is_symlink() else file
-        except (OSError, ValueError):  # a loop of links, or a name that no file can have
-            return path.absolute()
+    def __getitem__(self, path: Path) -> str:
+        folder, _, name = str(path).rpartition(os.sep)
+        folder = folder or path.anchor
+        if folder not in self._folders:
+            self._folders[folder] = _real_folder(Path(folder))
+        real, links = self._folders[folder]
+        return str(path.resolve()) if name in links else f"{real}{os.sep}{name}"
+
+
+def _real_folder(folder: Path) -> tuple[str, frozenset[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            links = frozenset(entry.name for entry in entries if entry.is_symlink())
+        return str(folder.resolve()), links
+    except (OSError, ValueError):  # it is not there, or a folder cannot have this name
+        return str(folder.absolute()), frozenset()
