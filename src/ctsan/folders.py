@@ -17,11 +17,12 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("ctsan", appauthor=False))
 
 
-def default_folder(kind: str, corpus: Path) -> Path:
-    """Where what is made of a corpus goes, and is looked for, when nobody says: a corpus may be read-only."""
-    path = corpus.resolve()
-    place = hashlib.sha256(str(path).encode(errors="surrogatepass")).hexdigest()[:8]
-    return cache_folder() / kind / f"{path.name}-{place}"
+def default_folder(kind: str, *corpora: Path) -> Path:
+    """Where what is made of corpora goes, and is looked for, when nobody says: a corpus may be read-only."""
+    paths = [corpus.resolve() for corpus in corpora]
+    place = hashlib.sha256("\n".join(map(str, paths)).encode(errors="surrogatepass")).hexdigest()[:8]
+    name = paths[0].name if len(paths) == 1 else f"{paths[0].name}-and-{len(paths) - 1}-more"
+    return cache_folder() / kind / f"{name}-{place}"
 
 
 def library_folder(name: str, store: Path | None = None) -> Path:

@@ -271,7 +271,7 @@ def test_a_missing_clip_stops_nothing_and_is_named_with_its_line(write):
     corpus = read_corpus(root)
     assert [str(problem) for problem in missing_clips(corpus)] == [
         f"{root}/clips.jsonl:2: the file of clip 'b.mp4' is missing ({root}/b.mp4). "
-        "Put it there, or delete what is said of the clip."
+        "Put it there, name its features with --features, or delete what is said of the clip."
     ]
 
 

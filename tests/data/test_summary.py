@@ -47,6 +47,7 @@ def test_the_summary_counts_everything(corpus):
         "splits": {"train": {"clips": 2, "captions": 3}, "test": {"clips": 2, "captions": 1}},
         "others": 1,
         "items": {},
+        "features_only": 0,
         "missing": 1,
         "unreadable": 1,
         "notes": [],

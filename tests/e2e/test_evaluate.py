@@ -273,7 +273,10 @@ def test_what_cannot_be_measured_says_so(
             (runs["rank"], *test, "--items", items["rank"]),
         ),
         ("other.jsonl:2: clip 'gone.mp4' is not in the corpus", (runs["rank"], *train, "--items", other)),
-        ("no features of any clip that is asked about", (runs["rank"], *test, "--features", bare)),
+        (
+            "no features of any clip that is asked about",
+            (runs["rank"], *test[:2], "--features", bare, *test[4:]),
+        ),
         ("nothing to ask of the split 'test'", (runs["choose"], *test)),
         ("no run is there", (tmp_path, *test)),
     ):

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from commands import ctsan
 from ctsan.cli.preparing import Order, prepare, settings_for
 from ctsan.config import load_settings
-from ctsan.data.reading import read_corpus
+from ctsan.data.reading import read_corpora, read_corpus
 from ctsan.errors import RunError, UsageError
 from ctsan.predictor import Predictor
 from ctsan.text.vocabulary import SPECIALS
@@ -73,10 +73,10 @@ def places(shapes: Path, corpus: Path) -> list[str]:
 def order(shapes: Path, corpus: Path, source: Path, *overrides: str, features: Path | None = None) -> Order:
     return Order(
         task="rank",
-        corpus=corpus,
+        corpora=(corpus,),
         profile="laptop",
         overrides=("training.mirror=false", *overrides),
-        features=features or shapes / "features",
+        features=(features or shapes / "features",),
         source=source,
     )
 
@@ -175,7 +175,7 @@ def test_a_run_without_a_detector_has_none_to_give(
 ) -> None:
     asked = order(shapes, shapes / "corpus", runs["plain"], "training.transfer=detector")
     with pytest.raises(UsageError, match="has learnt no concept word detector.*--transfer shared"):
-        prepare(asked, read_corpus(asked.corpus), [tmp_path / "r"], settings_for(asked, [tmp_path / "r"]))
+        prepare(asked, read_corpora(asked.corpora), [tmp_path / "r"], settings_for(asked, [tmp_path / "r"]))
 
 
 def test_mirroring_that_is_not_stored_is_a_warning_once(
@@ -184,7 +184,7 @@ def test_mirroring_that_is_not_stored_is_a_warning_once(
     for overrides, times in ((("training.mirror=true",), 1), ((), 0)):
         asked = replace(order(shapes, shapes / "corpus", tmp_path), source=None, overrides=overrides)
         folders = [tmp_path / f"{times}{number}" for number in range(3)]  # of an ensemble
-        prepare(asked, read_corpus(asked.corpus), folders, settings_for(asked, folders))
+        prepare(asked, read_corpora(asked.corpora), folders, settings_for(asked, folders))
         assert capsys.readouterr().err.count("hold no mirrored frames, so nothing is mirrored") == times
 
 
@@ -225,7 +225,7 @@ def test_features_of_another_kind_are_refused(
     asked = order(shapes, shapes / "corpus", described, features=tmp_path)
     runs = [tmp_path / "r"]
     with pytest.raises(UsageError, match=what):
-        prepare(asked, read_corpus(asked.corpus), runs, settings_for(asked, runs))
+        prepare(asked, read_corpora(asked.corpora), runs, settings_for(asked, runs))
 
 
 def test_how_clips_are_seen_can_be_kept(shapes: Path, described: Path, mine: Path, tmp_path: Path) -> None:
@@ -250,10 +250,10 @@ def test_an_embedding_that_starts_from_another_takes_over_its_settings_before_th
     create_run(tmp_path / "trained", task="embed", profile="laptop", settings=trained)
     new = Order(
         task="embed",
-        corpus=tmp_path,
+        corpora=(tmp_path,),
         profile="laptop",
         overrides=("retrieval.temperature=0.2",),
-        features=None,
+        features=(),
         source=tmp_path / "trained",
     )
     [settings] = settings_for(new, [tmp_path / "new"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clip_making import counting, encode
-from ctsan.tasks.task import Example, ShownClip, ShownChoice, ShownConcept
+from ctsan.tasks.task import Example, ShownChoice, ShownClip, ShownConcept
 from ctsan.training.examples_page import write_examples_page
 
 

@@ -281,10 +281,23 @@ def test_an_archive_is_no_array(tmp_path: Path) -> None:
 
 
 def test_no_readable_array_at_all(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="None of the 1 arrays can be read. Give .npy files"):
-        import_features(arrays_of(["a"], tmp_path), tmp_path / "f", name="mine")
+    (tmp_path / "a.npy").write_bytes(b"no array")
+    with pytest.raises(
+        StoreError, match=r"None of the 2 arrays can be read. The first: .*a\.npy: not a plain"
+    ):
+        import_features(arrays_of(["gone", "a"], tmp_path), tmp_path / "f", name="mine")
     with pytest.raises(StoreError, match="there is no such folder. Give the one that holds the .npy files"):
         arrays_of(["a"], tmp_path / "none")
+
+
+def test_arrays_of_no_clip_name_what_is_expected_and_what_is_there(tmp_path: Path) -> None:
+    for found, files in (("no .npy files", ()), ("1 .npy file, such as 'x.npy'", ("x.npy",))):
+        for name in files:
+            np.save(tmp_path / name, np.zeros((3, 8), dtype=np.float32))
+        with pytest.raises(StoreError) as caught:
+            arrays_of(["sub/video1.mp4", "video2.mp4"], tmp_path)
+        expected = f"expected {tmp_path}/sub/video1.npy for clip 'sub/video1.mp4', found {found}. Save one"
+        assert expected in str(caught.value)
 
 
 def test_a_full_disk_says_what_to_do(clips: Clips, tmp_path: Path) -> None:

@@ -23,36 +23,66 @@ def command() -> None:
 
 
 @command.command("check", short_help="Say what a corpus holds, and all that is wrong with it.")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--features",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Folder that 'ctsan features' filled, one a corpus: a clip with features needs no file.",
+)
 @click.option(
     "--items", type=click.Path(path_type=Path), multiple=True, help="Check this file of test items too."
 )
 @click.option("--no-video", is_flag=True, help="Read the captions only; do not open the clips.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
-def check(path: Path, items: tuple[Path, ...], no_video: bool, as_json: bool) -> None:
+def check(
+    paths: tuple[Path, ...],
+    features: tuple[Path, ...],
+    items: tuple[Path, ...],
+    no_video: bool,
+    as_json: bool,
+) -> None:
     """Read the corpus at PATH, say what it holds, and list everything that is wrong with it.
 
     The format is recognised: a folder with clips.jsonl or clips.csv, a folder of clips, LSMDC16, MSR-VTT or
-    MSVD. Exits with 2 if there is any problem.
+    MSVD. Several corpora are checked as one, as they are trained on: a source that they put on two sides is a
+    problem. Exits with 2 if there is any problem.
+
+    \b
+    Examples:
+      ctsan corpus check my-clips/
+      ctsan corpus check my-clips/ MSR-VTT/
+      ctsan corpus check MSVD/ --features features/msvd
     """
+    from ctsan.cli.features import check_one_each, open_features
     from ctsan.data.items import read_items
-    from ctsan.data.reading import inspect_corpus, missing_clips
+    from ctsan.data.reading import clips_without_files, inspect_corpora, missing_clips
     from ctsan.data.summary import check_clips, summarise
     from ctsan.device import usable_cores
 
-    corpus, problems = inspect_corpus(path)
+    check_one_each("--features", features, paths)
+    corpus, problems = inspect_corpora(paths)
     for file in items:
         try:
             read_items(file, corpus=corpus)
         except CorpusError as error:
             problems += error.problems
-    missing = missing_clips(corpus)
+    store = open_features(corpus, features) if features else ()
+    missing = missing_clips(corpus, store)
+    features_only = clips_without_files(corpus, store)
     hours: float | None = None
     unreadable: list[Problem] = []
     if not no_video:
         with progress_bar(len(corpus), what="opening clips") as bar:
             hours, unreadable = check_clips(corpus, workers=usable_cores(), progress=bar.update)
-    summary = summarise(corpus, problems=problems, missing=missing, unreadable=unreadable, hours=hours)
+    summary = summarise(
+        corpus,
+        problems=problems,
+        missing=missing,
+        unreadable=unreadable,
+        hours=hours,
+        features_only=features_only,
+    )
     found = [*problems, *missing, *unreadable]
     if as_json:
         print_json(summary)
@@ -82,6 +112,8 @@ def _print_summary(corpus: Corpus, hours: float | None, summary: dict[str, objec
     if clips_of_others := sum(clip.others for clip in corpus):
         rows.append(("captioned by others", count(clips_of_others, "clip")))
     rows += [(f"items: {task} {split}", len(items)) for (task, split), items in corpus.items.items()]
+    if summary["features_only"]:
+        rows.append(("features, no file", summary["features_only"]))
     rows += [(key, summary[key]) for key in ("missing", "unreadable")]
     print_table(rows)
 

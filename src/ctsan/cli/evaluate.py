@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from ctsan.cli.asking import PATH
-from ctsan.cli.features import features_of, making_like
-from ctsan.cli.output import count, print_json, print_metrics, warn
+from ctsan.cli.features import check_one_each, features_command, features_of
+from ctsan.cli.output import count, listed, print_json, print_metrics, warn
 
 if TYPE_CHECKING:
     from ctsan.data.corpus import Corpus, Item, Split
@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 @click.command("evaluate")
 @click.argument("runs", nargs=-1, required=True, type=PATH)
-@click.option("--corpus", type=PATH, required=True, help="Clips, captioned or with --items.")
+@click.option(
+    "--corpus",
+    "corpora",
+    type=PATH,
+    multiple=True,
+    required=True,
+    help="Clips, captioned or with --items. May be repeated: several are used as one.",
+)
 @click.option(
     "--task",
     "asked",
@@ -37,17 +44,18 @@ if TYPE_CHECKING:
 @click.option(
     "--features",
     type=PATH,
-    help="Folder that 'ctsan features' filled [default: the corpus' own in the cache, made if need be].",
+    multiple=True,
+    help="Folder that 'ctsan features' filled, one a corpus [default: in the cache, made if need be].",
 )
 @click.option("--beam", type=click.IntRange(min=1), help="1 is greedy [default: as the run was set].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the answers.")
 def command(
     runs: tuple[Path, ...],
-    corpus: Path,
+    corpora: tuple[Path, ...],
     asked: TaskName | None,
     split: Split | Literal["all"] | None,
     items: Path | None,
-    features: Path | None,
+    features: tuple[Path, ...],
     beam: int | None,
     as_json: bool,
 ) -> None:
@@ -66,11 +74,13 @@ def command(
       ctsan evaluate runs/rank runs/choose --corpus my-clips/ --items queries.jsonl
       ctsan evaluate runs/embed --corpus my-clips/ --task choose
       ctsan evaluate default --task describe --corpus my-clips/
+      ctsan evaluate runs/mine --corpus my-clips/ --corpus MSR-VTT/ --split test
     """
     from dataclasses import replace
 
     from ctsan.data.items import read_items, task_of
-    from ctsan.data.reading import read_corpus
+    from ctsan.data.reading import read_corpora
+    from ctsan.data.union import parts_without_items
     from ctsan.errors import UsageError
     from ctsan.evaluation.java import find_java
     from ctsan.evaluation.official import NO_JAVA
@@ -78,8 +88,9 @@ def command(
     from ctsan.tasks.report import report
     from ctsan.trained_run import answering, can_answer, common_task, load_runs
 
+    check_one_each("--features", features, corpora)
     opened = load_runs(runs)
-    whole = read_corpus(corpus)
+    whole = read_corpora(corpora)
     questions = read_items(items, corpus=whole) if items is not None else ()
     of_items = task_of(questions[0]) if questions else None
     task_name = asked or (of_items if of_items and can_answer(opened, of_items) else common_task(opened))
@@ -90,15 +101,19 @@ def command(
             why = "the runs of 'embed' decide alone" if is_outvoted else f"it is a run of {run.task!r}"
             warn(f"{run.folder}: not asked, for {why}.")
     opened = deciding
-    if features is None:
-        _check_computable(opened, corpus)
+    if not features:
+        _check_computable(opened, corpora)
     java = find_java() if task_name == "describe" else None
     if task_name == "describe" and java is None:
         warn(NO_JAVA)
     split = split or ("all" if items is not None or not whole.has_own_splits else "test")
     clips = _measured_clips(whole, task_name, split, items, questions)
-    store = features_of(corpus, whole, features)
-    _check_features(opened, store, clips, corpus)
+    if items is None:
+        own_items = [item for some in clips.items.values() for item in some]
+        for part in parts_without_items(whole, clips, own_items):
+            warn(f"{part.root}: it brings no items of {task_name!r} and another corpus does: left out.")
+    store = features_of(corpora, whole, features)
+    _check_features(opened, store, clips, corpora)
     first = next((run for run in opened if run.task == task_name), opened[0])
     decoding = first.settings.decoding
     settings = replace(first.settings, decoding=replace(decoding, beam=beam or decoding.beam))
@@ -108,8 +123,8 @@ def command(
     measured = task.measure(members)
     if not measured.answers:
         raise UsageError(
-            f"{corpus}: there is nothing to ask of the split '{split}', for its captions give no items. "
-            "Choose another split, or write a file of them: --items FILE"
+            f"{listed(corpora)}: there is nothing to ask of the split '{split}', for its captions give no "
+            "items. Choose another split, or write a file of them: --items FILE"
         )
     training = whole.captions("train") if split != "all" else ()
     found = report(task_name, measured, members, clips.clips, store, java=java, training=training)
@@ -178,14 +193,14 @@ def _measured_clips(
     elif not any(clip.captions for clip in chosen):
         of = "" if split == "all" else f" of the split '{split}'"
         raise UsageError(
-            f"{whole.root}: no clip{of} has captions. Choose another split, or name a file of items: --items "
-            "FILE"
+            f"{whole.place}: no clip{of} has captions. Choose another split, or name a file of items: "
+            "--items FILE"
         )
     clips = tuple(replace(clip, split="test") for clip in chosen)
     return replace(whole, clips=clips, items={(task_of(own[0]), "test"): tuple(own)} if own else {})
 
 
-def _check_computable(runs: Sequence[TrainedRun], corpus: Path) -> None:
+def _check_computable(runs: Sequence[TrainedRun], corpora: Sequence[Path]) -> None:
     """Without --features those of the default backbone are computed.
 
     Raises:
@@ -199,29 +214,32 @@ def _check_computable(runs: Sequence[TrainedRun], corpus: Path) -> None:
             kind = "imported features" if run.recipe.details.get("imported") else "features"
             raise UsageError(
                 f"{run.folder}: it was trained on {kind} of {run.recipe.backbone}. Give a folder of such of "
-                f"{corpus} with --features FOLDER, or make it: {making_like(run.recipe, corpus)}"
+                f"{listed(corpora)} with --features FOLDER, or make it: {features_command(corpora, run.recipe)}"
             )
 
 
-def _check_features(runs: Sequence[TrainedRun], store: FeatureStore, clips: Corpus, corpus: Path) -> None:
+def _check_features(
+    runs: Sequence[TrainedRun], store: FeatureStore, clips: Corpus, corpora: Sequence[Path]
+) -> None:
     """Raises:
     UsageError: features were made otherwise than the runs', or of none of the clips.
     """
     from dataclasses import replace
 
     from ctsan.errors import UsageError
+    from ctsan.video.store_union import folders_of
 
     backbone = store.manifest.recipe.backbone
     wrong = [
-        f"{store.folder}: features of {backbone}, and {run.folder} was trained on those of "
-        f"{run.recipe.backbone}. Make them: {making_like(run.recipe, corpus)}"
+        f"{folders_of(store)}: features of {backbone}, and {run.folder} was trained on those of "
+        f"{run.recipe.backbone}. Make them: {features_command(corpora, run.recipe)}"
         for run in runs
         if run.recipe.backbone != backbone
     ]
     recipe = store.manifest.recipe
     wrong = wrong or [
-        f"{store.folder}: these features of {backbone} were made otherwise than those that {run.folder} was "
-        "trained on. It needs such as 'features.json' of that run says."
+        f"{folders_of(store)}: these features of {backbone} were made otherwise than those that {run.folder} "
+        "was trained on. It needs such as 'features.json' of that run says."
         for run in runs
         if replace(recipe, mirrored=run.recipe.mirrored) != run.recipe
     ]
@@ -232,8 +250,8 @@ def _check_features(runs: Sequence[TrainedRun], store: FeatureStore, clips: Corp
     missing = sum(clip not in store for clip in needed)
     if missing == len(needed):
         raise UsageError(
-            f"{store.folder}: no features of any clip that is asked about. Make them: "
-            f"ctsan features {corpus} --out FOLDER"
+            f"{folders_of(store)}: no features of any clip that is asked about. Make them: "
+            f"{features_command(corpora)}"
         )
     if missing:
         warn(f"{count(missing, 'clip')} of {len(needed):,} without features: left out.")

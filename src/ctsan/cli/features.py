@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.output import count, print_json, progress_bar, warn
+from ctsan.cli.output import count, listed, print_json, progress_bar, warn
+from ctsan.errors import UsageError
 
 if TYPE_CHECKING:
     from ctsan.data.corpus import Corpus
+    from ctsan.video.extraction import Outcome, Report
     from ctsan.video.store import FeatureStore, Recipe
 
 
 @click.command("features")
-@click.argument("corpus", type=click.Path(path_type=Path))
+@click.argument("corpora", metavar="CORPUS...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--backbone", "backbone_name", help="Network: 'ctsan backbone list' shows them.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Weights file; a ResNet needs one.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Folder for the features [default: in the cache]."
+    "--out",
+    "outs",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Folder for the features, one a corpus [default: in the cache].",
 )
 @click.option(
     "--mirror", is_flag=True, help="Also store maps of the mirrored frames (the paper's augmentation)."
@@ -32,59 +38,82 @@ if TYPE_CHECKING:
     "--import",
     "arrays",
     type=click.Path(path_type=Path),
-    help="Take maps from this folder's .npy files, named like the clips, instead of computing them.",
+    multiple=True,
+    help="Take maps from this folder's .npy files, named like the clips, instead of computing them; one a "
+    "corpus.",
 )
 @click.option("--pool", is_flag=True, help="With --import: apply the 2x2 max-pool that our own features get.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as a JSON object, one a corpus.")
 def command(
-    corpus: Path,
+    corpora: tuple[Path, ...],
     backbone_name: str | None,
     weights: Path | None,
-    out: Path | None,
+    outs: tuple[Path, ...],
     mirror: bool,
     engine: str | None,
     workers: int | None,
-    arrays: Path | None,
+    arrays: tuple[Path, ...],
     pool: bool,
     as_json: bool,
 ) -> None:
     """Turn the clips of CORPUS into feature maps and store them.
 
     Stopped at any moment, the same command goes on where it was; run again, it does only clips that are
-    new or changed. Clips that cannot be read are listed at the end and stop nothing.
+    new or changed. Clips that cannot be read are listed at the end and stop nothing. Several corpora have a
+    folder each.
 
     \b
     Examples:
       ctsan features my-clips/
       ctsan features LSMDC16/ --backbone resnet152 --weights resnet152.pth --mirror
       ctsan features my-clips/ --import my-arrays/ --backbone slowfast --out features/
+      ctsan features my-clips/ MSR-VTT/
+      ctsan features my-clips/ MSR-VTT/ --out features/mine --out features/msr-vtt
     """
     from ctsan.data.reading import read_corpus
-    from ctsan.errors import UsageError
     from ctsan.folders import default_folder
     from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
     from ctsan.video.engine import check_engine, load_engine
-    from ctsan.video.extraction import Outcome, Report, extract_features
+    from ctsan.video.extraction import extract_features
     from ctsan.video.imported import arrays_of, import_features
 
-    if arrays is None and pool:
+    check_one_each("--out", outs, corpora)
+    check_one_each("--import", arrays, corpora)
+    if len({out.resolve() for out in outs}) < len(outs):
+        raise UsageError(f"{outs[0]}: one --out for two corpora. Give each corpus a folder of its own.")
+    if not arrays and pool:
         raise UsageError("--pool goes with --import: computed features are always pooled.")
-    if arrays is not None and (mirror or weights or engine):
+    if arrays and (mirror or weights or engine):
         raise UsageError("--mirror, --weights and --engine do not go with --import: nothing is computed.")
     name = backbone_name or ("imported" if arrays else DEFAULT_BACKBONE)
-    clips = read_corpus(corpus)
-    folder = out or default_folder("features", corpus) / (f"{name}-mirrored" if mirror else name)
+    read = [read_corpus(corpus) for corpus in corpora]
+    folders = outs or [
+        default_folder("features", corpus) / (f"{name}-mirrored" if mirror else name) for corpus in corpora
+    ]
     fill: Callable[..., Report]
-    if arrays is not None:
-        sources = arrays_of([clip.id for clip in clips], arrays)
-        fill = partial(import_features, sources, folder, name=name, pool=pool)
+    if arrays:
+        sources = [
+            arrays_of([clip.id for clip in clips], folder) for clips, folder in zip(read, arrays, strict=True)
+        ]
+        fill = partial(import_features, name=name, pool=pool)
     else:
-        sources = [(clip.id, clip.path) for clip in clips]
+        sources = [[(clip.id, clip.path) for clip in clips] for clips in read]
         backbone = find_backbone(name, weights)
         run = load_engine(backbone, engine=check_engine(engine) if engine else None)
-        fill = partial(extract_features, sources, folder, backbone=backbone, mirrored=mirror, engine=run)
+        fill = partial(extract_features, backbone=backbone, mirrored=mirror, engine=run)
+    reports = []
+    for corpus, some, folder in zip(corpora, sources, folders, strict=True):
+        what = f"features of {corpus.name}" if len(corpora) > 1 else "features"
+        report = _fill_visibly(partial(fill, some, folder, workers=workers), len(some), what)
+        _print_report(report, folder, name, as_json=as_json)
+        reports.append(report)
+    if not any(report.done + report.kept for report in reports):
+        raise UsageError(f"Not one clip of {listed(corpora)} could be read.")
+
+
+def _fill_visibly(fill: Callable[..., Report], clips: int, what: str) -> Report:
     unreadable = 0
-    with progress_bar(len(clips), what="features") as bar:
+    with progress_bar(clips, what=what) as bar:
 
         def show(outcome: Outcome) -> None:
             nonlocal unreadable
@@ -93,7 +122,10 @@ def command(
                 bar.set_postfix_str(f"{unreadable} unreadable", refresh=False)
             bar.update()
 
-        report = fill(workers=workers, on_clip=show)
+        return fill(on_clip=show)
+
+
+def _print_report(report: Report, folder: Path, name: str, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
@@ -117,18 +149,47 @@ def command(
         warn(f"{count(len(report.unreadable), 'clip')} could not be read:")
         for error in report.unreadable.values():
             warn(f"  {error}")
-        if not report.done + report.kept:
-            raise UsageError("Not one clip of the corpus could be read.")
 
 
-def features_of(corpus: Path, clips: Corpus, folder: Path | None) -> FeatureStore:
-    """The features in a folder; without one, the corpus' own in the cache, made if need be."""
-    from ctsan.video.store import FeatureStore
+def check_one_each(option: str, folders: Sequence[Path], corpora: Sequence[Path]) -> None:
+    """Raises:
+    UsageError: an option that goes with each corpus is given for some only, or for more than there are.
+    """
+    if folders and len(folders) != len(corpora):
+        raise UsageError(
+            f"{option} is given {count(len(folders), 'time')}, and there are {len(corpora)} corpora. Give it "
+            "once for each corpus, in the same order."
+            if len(corpora) > 1
+            else f"{option} is given {len(folders)} times, and there is one corpus. Give it once."
+        )
 
-    if folder is None:
-        folder = features_folder(corpus, mirrored=False)
-        make_features(clips, folder, mirrored=False)
-    return FeatureStore(folder)
+
+def features_command(corpora: Sequence[Path], like: Recipe | None = None) -> str:
+    """The command that makes features of corpora, as a recipe says, for messages."""
+    from ctsan.video.backbone import RESNETS
+
+    options = ""
+    if like is not None:
+        arrays = " --import ARRAYS" * len(corpora) if like.details.get("imported") else ""
+        weights = " --weights FILE" if like.backbone in RESNETS else ""
+        options = f"{arrays} --backbone {like.backbone}{weights}"
+    return f"ctsan features {' '.join(map(str, corpora))}{options}{' --out FOLDER' * len(corpora)}"
+
+
+def features_of(corpora: Sequence[Path], clips: Corpus, folders: Sequence[Path]) -> FeatureStore:
+    """The features in folders, one a corpus; without any, those in the cache, made if need be."""
+    if not folders:
+        folders = [features_folder(corpus, mirrored=False) for corpus in corpora]
+        make_features(clips, folders, mirrored=False)
+    return open_features(clips, folders)
+
+
+def open_features(clips: Corpus, folders: Sequence[Path]) -> FeatureStore:
+    """The features in folders, one for each corpus that the clips are of."""
+    from ctsan.data.corpus import parts_of
+    from ctsan.video.store_union import open_stores
+
+    return open_stores(folders, [part.ids for part in parts_of(clips)])
 
 
 def features_folder(corpus: Path, *, mirrored: bool) -> Path:
@@ -139,27 +200,26 @@ def features_folder(corpus: Path, *, mirrored: bool) -> Path:
     return default_folder("features", corpus) / name
 
 
-def make_features(clips: Corpus, folder: Path, *, mirrored: bool) -> None:
-    """Make the features of a corpus in the cache, or bring them up to date."""
+def make_features(clips: Corpus, folders: Sequence[Path], *, mirrored: bool) -> None:
+    """Make the features of each corpus that the clips are of, or bring them up to date."""
+    from ctsan.data.corpus import parts_of
     from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
+    from ctsan.video.engine import load_engine
     from ctsan.video.extraction import extract_features
 
+    backbone = find_backbone(DEFAULT_BACKBONE)
+    engine = load_engine(backbone)
+    unreadable: list[str] = []
     with progress_bar(len(clips), what="features") as bar:
-        report = extract_features(
-            [(clip.id, clip.path) for clip in clips],
-            folder,
-            backbone=find_backbone(DEFAULT_BACKBONE),
-            mirrored=mirrored,
-            on_clip=lambda _: bar.update(),
-        )
-    for error in report.unreadable.values():
+        for part, folder in zip(parts_of(clips), folders, strict=True):
+            report = extract_features(
+                [(clip.id, clip.path) for clip in part.corpus],
+                folder,
+                backbone=backbone,
+                mirrored=mirrored,
+                engine=engine,
+                on_clip=lambda _: bar.update(),
+            )
+            unreadable += report.unreadable.values()
+    for error in unreadable:
         warn(f"unreadable: {error}")
-
-
-def making_like(recipe: Recipe, corpus: Path) -> str:
-    """The command that makes features of a corpus as a recipe says, with places to fill in."""
-    from ctsan.video.backbone import RESNETS
-
-    arrays = " --import ARRAYS" if recipe.details.get("imported") else ""
-    weights = " --weights FILE" if recipe.backbone in RESNETS else ""
-    return f"ctsan features {corpus}{arrays} --backbone {recipe.backbone}{weights} --out FOLDER"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -28,6 +29,11 @@ def shown_on(bar: tqdm[NoReturn]) -> Callable[[str, int, int], None]:
         bar.update(done - bar.n)
 
     return show
+
+
+def listed(paths: Iterable[Path]) -> str:
+    """Paths one after the other: the place that a message is about."""
+    return ", ".join(map(str, paths))
 
 
 def print_table(rows: Sequence[Sequence[object]], headers: Sequence[str] = ()) -> None:

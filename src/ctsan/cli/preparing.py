@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ctsan.cli.features import features_folder, make_features, making_like
-from ctsan.cli.output import count, warn
+from ctsan.cli.features import features_command, features_folder, make_features, open_features
+from ctsan.cli.output import count, listed, warn
 from ctsan.config import Settings, load_settings
-from ctsan.data.corpus import Corpus, Split
+from ctsan.data.corpus import Corpus, ItemTask, Split
+from ctsan.data.union import parts_without_items
 from ctsan.errors import UsageError
 from ctsan.tasks.building import PRIMARY_METRICS, TaskName
 from ctsan.tasks.task import Task
@@ -32,7 +33,15 @@ from ctsan.training.run_folder import (
 from ctsan.training.setup import set_up_task
 from ctsan.video.backbone import DEFAULT_BACKBONE
 from ctsan.video.store import FeatureStore, Recipe
+from ctsan.video.store_union import folders_of
 
+_ITEMS: dict[TaskName, tuple[tuple[ItemTask, Split], ...]] = {  # that a task is trained and chosen by
+    "describe": (),
+    "fill": (("fill", "train"), ("fill", "val")),
+    "choose": (("choose", "train"), ("choose", "val")),
+    "rank": (("rank", "val"),),
+    "embed": (("rank", "val"),),
+}
 _FEW_CLIPS = 5  # of the validation split: with fewer, a metric says little
 
 
@@ -41,15 +50,22 @@ class Order:
     """What a person asked for."""
 
     task: TaskName
-    corpus: Path
+    corpora: tuple[Path, ...]  # used as one
     profile: str
     overrides: tuple[str, ...]
-    features: Path | None  # made in the cache if none are given
+    features: tuple[Path, ...]  # a folder for each corpus; made in the cache if none are given
     source: Path | None  # a run to start from
     vectors: Path | None = None  # of words, learnt elsewhere
 
-    def store(self, settings: Settings) -> Path:
-        return self.features or features_folder(self.corpus, mirrored=settings.training.mirror)
+    @property
+    def place(self) -> str:
+        """Where the corpora are, for messages."""
+        return listed(self.corpora)
+
+    def stores(self, settings: Settings) -> tuple[Path, ...]:
+        """The folder of each corpus' features."""
+        mirrored = settings.training.mirror
+        return self.features or tuple(features_folder(corpus, mirrored=mirrored) for corpus in self.corpora)
 
 
 def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
@@ -104,26 +120,33 @@ def check_splits(order: Order, clips: Corpus) -> None:
     for split, purpose in purposes.items():
         if not any(clip.captions for clip in clips.split(split)):
             raise UsageError(
-                f"{order.corpus}: no clip of the split '{split}' has captions, and some are needed to "
+                f"{order.place}: no clip of the split '{split}' has captions, and some are needed to "
                 f"{purpose}. 'ctsan corpus check' shows the splits; without any, three sources or more are "
                 "split for you."
             )
     if all(clip.others for clip in clips.split("train") if clip.captions):
         raise UsageError(
-            f"{order.corpus}: every captioned clip of the split 'train' is marked as captioned by others, so "
+            f"{order.place}: every captioned clip of the split 'train' is marked as captioned by others, so "
             'there is nobody to learn to speak from. Take out "others" where the captions are yours.'
         )
     if len({clip.times for clip in clips.split("train")}) > 1 and not any(clip.others for clip in clips):
         warn(
-            f"{order.corpus}: some clips count more often than others, and none is marked as captioned by "
+            f"{order.place}: some clips count more often than others, and none is marked as captioned by "
             "others. If an older ctsan joined it, run 'ctsan corpus join' again."
         )
     if sum(bool(clip.captions) for clip in clips.split("val")) == 1:
         raise UsageError(
-            f"{order.corpus}: one clip only of the split 'val' has captions, and "
+            f"{order.place}: one clip only of the split 'val' has captions, and "
             f"{PRIMARY_METRICS[order.task]}, by which the best weights are chosen, says nothing with one. "
             'Write "split": "val" for two clips or more, or caption more clips: a tenth of them is set aside.'
         )
+    for item_task, split in _ITEMS[order.task]:
+        items = clips.items.get((item_task, split), ())
+        for part in parts_without_items(clips, clips.split(split), items):
+            warn(
+                f"{part.root}: it brings no items of {item_task!r} for the split {split!r} and another "
+                "corpus does, so no question is about its clips."
+            )
 
 
 def prepare(order: Order, clips: Corpus, runs: Sequence[Path], settings: Sequence[Settings]) -> None:
@@ -144,9 +167,9 @@ def prepare(order: Order, clips: Corpus, runs: Sequence[Path], settings: Sequenc
         words, origin = Words.load(known.folder / WORDS_FOLDER), known.origin
         if (then := read_recipe(known.folder)) != recipe:
             raise UsageError(
-                f"{order.store(settings[0])}: not the kind of features that the run in {known.folder} was "
-                f"begun with ({recipe.backbone} now, {then.backbone} then). Give it those, or name another "
-                "folder for a new run."
+                f"{listed(order.stores(settings[0]))}: not the kind of features that the run in "
+                f"{known.folder} was begun with ({recipe.backbone} now, {then.backbone} then). Give it "
+                "those, or name another folder for a new run."
             )
     for folder, own, old in zip(runs, settings, begun, strict=True):
         create_run(folder, task=order.task, profile=order.profile, settings=own, origin=origin)
@@ -157,7 +180,7 @@ def prepare(order: Order, clips: Corpus, runs: Sequence[Path], settings: Sequenc
 
 def load_task(order: Order, clips: Corpus, run: Path, settings: Settings) -> Task[Any]:
     """The task of a run that was prepared, with the model that it starts with."""
-    words, features = Words.load(run / WORDS_FOLDER), FeatureStore(order.store(settings))
+    words, features = Words.load(run / WORDS_FOLDER), open_features(clips, order.stores(settings))
     source = _load_source(order).member.model if _needs_source(order, run) else None
     is_resumed = (run / CHECKPOINT_FILE).exists()
     return set_up_task(order.task, settings, words, features, clips, init_from=source, is_resumed=is_resumed)
@@ -175,19 +198,19 @@ def _load_source(order: Order) -> TrainedRun:
 
 def _prepare_features(order: Order, clips: Corpus, settings: Settings, source: TrainedRun | None) -> Recipe:
     """How the features were made that there are now."""
-    if order.features is None:
+    if not order.features:
         if source:
             _check_backbone(order, source, DEFAULT_BACKBONE)
-        make_features(clips, order.store(settings), mirrored=settings.training.mirror)
-    features = FeatureStore(order.store(settings))
+        make_features(clips, order.stores(settings), mirrored=settings.training.mirror)
+    features = open_features(clips, order.stores(settings))
     recipe = features.manifest.recipe
     if source:
         _check_backbone(order, source, recipe.backbone)
         if replace(recipe, mirrored=source.recipe.mirrored) != source.recipe:
             raise UsageError(
-                f"{features.folder}: these features of {recipe.backbone} were made otherwise than those that "
-                f"{source.folder} was trained on. {order.corpus} needs such as 'features.json' of that run "
-                "says."
+                f"{folders_of(features)}: these features of {recipe.backbone} were made otherwise than those "
+                f"that {source.folder} was trained on. {order.place} needs such as 'features.json' of that "
+                "run says."
             )
     check_features(order, clips, features)
     warn_unless_mirrored(order, settings, features)
@@ -199,7 +222,7 @@ def _check_backbone(order: Order, source: TrainedRun, backbone: str) -> None:
     if needed != backbone:
         raise UsageError(
             f"{source.folder}: this run was trained on features of {needed}, and training would be on those "
-            f"of {backbone}. Make the same: {making_like(source.recipe, order.corpus)}, and give them: "
+            f"of {backbone}. Make the same: {features_command(order.corpora, source.recipe)}, and give them: "
             "--features FOLDER"
         )
 
@@ -209,9 +232,9 @@ def warn_unless_mirrored(order: Order, settings: Settings, features: FeatureStor
     recipe = features.manifest.recipe
     if settings.training.mirror and not recipe.mirrored:
         is_imported = recipe.details.get("imported")
-        make = "" if is_imported else f"Make them: {making_like(recipe, order.corpus)} --mirror. "
+        make = "" if is_imported else f"Make them: {features_command(order.corpora, recipe)} --mirror. "
         warn(
-            f"{features.folder}: these features hold no mirrored frames, so nothing is mirrored, though "
+            f"{folders_of(features)}: these features hold no mirrored frames, so nothing is mirrored, though "
             f"training.mirror=true asks for it. {make}To do without: --set training.mirror=false"
         )
 
@@ -230,9 +253,8 @@ def check_features(
         usable = sum(clip.id in features for clip in captioned)
         if usable < needed:
             raise UsageError(
-                f"{features.folder}: holds features of {count(usable, 'captioned clip')} of yours in the "
-                f"split '{split}', and {needed} are needed. Make them: ctsan features {order.corpus} --out "
-                "FOLDER"
+                f"{folders_of(features)}: holds features of {count(usable, 'captioned clip')} of yours in "
+                f"the split '{split}', and {needed} are needed. Make them: {features_command(order.corpora)}"
             )
         if split == "val" and usable < _FEW_CLIPS:
             warn(

@@ -125,19 +125,23 @@ def _workshop(
     plan: Plan,
 ) -> Workshop:
     """Features and words, once for all runs."""
-    from ctsan.cli.features import make_features
+    from ctsan.cli.features import make_features, open_features
     from ctsan.cli.preparing import Order, check_features, check_splits, warn_unless_mirrored
     from ctsan.data.reading import read_corpus
     from ctsan.errors import UsageError
     from ctsan.tables.plan import settings_of
     from ctsan.tables.running import Workshop
     from ctsan.tables.shared_words import words_for
-    from ctsan.video.store import FeatureStore
 
     settings = [settings_of(one, profile=profile, overrides=overrides) for one in plan.trainings]
     clips = read_corpus(corpus)
     order = Order(
-        task="describe", corpus=corpus, profile=profile, overrides=overrides, features=features, source=None
+        task="describe",
+        corpora=(corpus,),
+        profile=profile,
+        overrides=overrides,
+        features=(features,) if features else (),
+        source=None,
     )
     check_splits(order, clips)
     if not any(clip.captions for clip in clips.split("test")):
@@ -146,8 +150,8 @@ def _workshop(
             "check' shows the splits; without any, three sources or more are split for you."
         )
     if features is None:
-        make_features(clips, order.store(settings[0]), mirrored=settings[0].training.mirror)
-    store = FeatureStore(order.store(settings[0]))
+        make_features(clips, order.stores(settings[0]), mirrored=settings[0].training.mirror)
+    store = open_features(clips, order.stores(settings[0]))
     check_features(order, clips, store, ("train", "val", "test"))
     warn_unless_mirrored(order, settings[0], store)
     return Workshop(

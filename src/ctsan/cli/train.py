@@ -44,13 +44,21 @@ Examples:
   ctsan train {task} --corpus my-clips/ --out runs/tuned --from runs/described
   ctsan train {task} --corpus my-clips/ --out runs/tuned --from default
   ctsan train {task} --corpus my-clips/ --out runs/three --ensemble 3
+  ctsan train {task} --corpus my-clips/ --corpus MSR-VTT/ --out runs/both
   torchrun --nproc-per-node 2 -m ctsan train {task} --corpus my-clips/ --out runs/mine
 """
 
 
 def _command_for(task_name: TaskName) -> click.Command:
     @click.command(task_name, help=_HELP[task_name] + _EXAMPLES.format(task=task_name))
-    @click.option("--corpus", type=click.Path(path_type=Path), required=True, help="Captioned clips.")
+    @click.option(
+        "--corpus",
+        "corpora",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        required=True,
+        help="Captioned clips. May be repeated: several are used as one.",
+    )
     @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
     @click.option(
         "--profile", default="laptop", show_default=True, help="laptop, or paper for the model of the paper."
@@ -65,7 +73,8 @@ def _command_for(task_name: TaskName) -> click.Command:
     @click.option(
         "--features",
         type=click.Path(path_type=Path),
-        help="Folder that 'ctsan features' filled [default: the corpus' own in the cache, made if need be].",
+        multiple=True,
+        help="Folder that 'ctsan features' filled, one a corpus [default: in the cache, made if need be].",
     )
     @click.option(
         "--from",
@@ -94,27 +103,29 @@ def _command_for(task_name: TaskName) -> click.Command:
     )
     @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
     def train(
-        corpus: Path,
+        corpora: tuple[Path, ...],
         out: Path,
         profile: str,
         overrides: tuple[str, ...],
-        features: Path | None,
+        features: tuple[Path, ...],
         source: Path | None,
         transfer: str | None,
         vectors: Path | None,
         ensemble: int | None,
         as_json: bool,
     ) -> None:
+        from ctsan.cli.features import check_one_each
         from ctsan.cli.preparing import Order
         from ctsan.errors import UsageError
         from ctsan.trained_run import run_to_start_from
 
         if transfer and source is None:
             raise UsageError("--transfer says what to take over from a run. Name one: --from RUN")
+        check_one_each("--features", features, corpora)
         taking = (f"training.transfer={transfer}",) if transfer else ()
         order = Order(
             task=task_name,
-            corpus=corpus,
+            corpora=corpora,
             profile=profile,
             overrides=(*overrides, *taking),
             features=features,
@@ -132,7 +143,7 @@ for _task in _HELP:
 
 def _train(order: Order, out: Path, ensemble: int | None, *, as_json: bool) -> None:
     from ctsan.cli.preparing import check_splits, load_task, prepare, settings_for
-    from ctsan.data.reading import read_corpus
+    from ctsan.data.reading import read_corpora
     from ctsan.training.processes import OtherProcessError, joined_processes
     from ctsan.training.run_folder import check_ensemble_folder, check_folder, training_alone
 
@@ -141,7 +152,7 @@ def _train(order: Order, out: Path, ensemble: int | None, *, as_json: bool) -> N
     try:
         with joined_processes() as processes, ExitStack() as held:
             with processes.together():
-                clips = read_corpus(order.corpus)
+                clips = read_corpora(order.corpora)
                 settings = settings_for(order, runs)
                 if processes.is_first:  # the others wait
                     check_splits(order, clips)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from ctsan.cli.output import print_json, print_table, progress_bar, shown_on
+from ctsan.cli.output import listed, print_json, print_table, progress_bar, shown_on
 
 
 @click.command("words")
-@click.argument("corpus", type=click.Path(path_type=Path))
+@click.argument("corpora", metavar="CORPUS...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the files [default: in the cache].")
 @click.option(
     "--concepts", type=click.IntRange(min=1), default=2000, show_default=True, help="Candidates, V."
@@ -35,7 +35,7 @@ from ctsan.cli.output import print_json, print_table, progress_bar, shown_on
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
-    corpus: Path,
+    corpora: tuple[Path, ...],
     out: Path | None,
     concepts: int,
     min_count: int,
@@ -46,22 +46,26 @@ def command(
 ) -> None:
     """Learn the words of CORPUS from its training captions, and from no others.
 
+    Several corpora are used as one.
+
     \b
-    Example:
+    Examples:
       ctsan words my-clips/ --out words/
+      ctsan words my-clips/ MSR-VTT/ --out words/
     """
-    from ctsan.data.reading import read_corpus
+    from ctsan.data.reading import read_corpora
     from ctsan.errors import UsageError
     from ctsan.folders import default_folder
     from ctsan.text.words import prepare_words
 
-    clips = read_corpus(corpus)
+    clips = read_corpora(corpora)
     captions = list(clips.captions("train"))
     if not captions:
         raise UsageError(
-            f"{corpus}: there are no training captions. Write some: 'ctsan corpus check' shows what is there."
+            f"{listed(corpora)}: there are no training captions. Write some: 'ctsan corpus check' shows what "
+            "is there."
         )
-    folder = out or default_folder("words", corpus)
+    folder = out or default_folder("words", *corpora)
     with progress_bar(len(captions), what="words", unit="caption") as bar:
         words = prepare_words(
             captions,

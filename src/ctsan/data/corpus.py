@@ -74,6 +74,12 @@ class Corpus:
     items: Mapping[tuple[ItemTask, Split], tuple[Item, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what a person should know and need not mend
     has_own_splits: bool = False  # False where they were made for it, or there are none
+    parts: tuple[CorpusPart, ...] = ()  # of several corpora that are used as one: see `unite_corpora`
+
+    @property
+    def place(self) -> str:
+        """The folder, or the folders, for messages."""
+        return ", ".join(str(part.corpus.root) for part in self.parts) or str(self.root)
 
     def __iter__(self) -> Iterator[Clip]:
         return iter(self.clips)
@@ -89,3 +95,16 @@ class Corpus:
         for clip in self.clips:
             if clip.split == split:
                 yield from clip.captions
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusPart:
+    """One of several corpora that are used as one."""
+
+    corpus: Corpus  # as it is by itself
+    ids: Mapping[str, str]  # from a clip's id by itself to its id among all
+
+
+def parts_of(corpus: Corpus) -> tuple[CorpusPart, ...]:
+    """The corpora that a corpus was made of: itself, unless it was made of several."""
+    return corpus.parts or (CorpusPart(corpus, {clip.id: clip.id for clip in corpus}),)

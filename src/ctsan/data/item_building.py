@@ -72,7 +72,7 @@ def build_items(
     captions = _distinct_captions(clips)
     if not captions:
         remedy = "Choose a split that has some: `ctsan corpus check` counts them."
-        raise UsageError(f"{corpus.root}: the split {split!r} has no captions. {remedy}")
+        raise UsageError(f"{corpus.place}: the split {split!r} has no captions. {remedy}")
     make: _Maker
     if task == "rank":
         per_clip = per_clip or 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from ctsan.data.corpus import Corpus
 from ctsan.data.readers import clip_folder, lsmdc16, msrvtt, msvd, own
 from ctsan.data.readers.files import is_there
 from ctsan.data.splits import leaks, seeded_split, split_problems
+from ctsan.data.union import unite_corpora
 from ctsan.errors import CorpusError, Problem, did_you_mean
 
 
@@ -54,15 +56,53 @@ def inspect_corpus(path: Path | str, *, seed: int = 0) -> tuple[Corpus, list[Pro
     return corpus, problems
 
 
-def missing_clips(corpus: Corpus) -> list[Problem]:
-    """Clips whose file is not there. One of them stops no job over a thousand others."""
+def read_corpora(paths: Sequence[Path], *, seed: int = 0) -> Corpus:
+    """Read one corpus, or several as one: see `unite_corpora`.
+
+    Raises:
+        CorpusError: with every problem that `inspect_corpora` finds.
+        UsageError: a corpus is given twice.
+    """
+    corpus, problems = inspect_corpora(paths, seed=seed)
+    if problems:
+        raise CorpusError(problems)
+    return corpus
+
+
+def inspect_corpora(paths: Sequence[Path], *, seed: int = 0) -> tuple[Corpus, list[Problem]]:
+    """The corpora as one as far as they can be read, and everything that is wrong with each and between them.
+
+    Raises:
+        UsageError: a corpus is given twice.
+    """
+    inspected = [inspect_corpus(path, seed=seed) for path in paths]
+    problems = [problem for _, some in inspected for problem in some]
+    if len(inspected) == 1:
+        return inspected[0]
+    corpora = [corpus for corpus, _ in inspected]
+    united, between = unite_corpora(list(zip(paths, corpora, strict=True)))
+    return united, [*problems, *between]
+
+
+def missing_clips(corpus: Corpus, features: Container[str] = ()) -> list[Problem]:
+    """Clips with neither a file nor features. One of them stops no job over a thousand others.
+
+    Args:
+        features: the ids of the clips that there are features of.
+    """
     problems = []
     for clip in corpus:
-        if not is_there(clip.path):
+        if clip.id not in features and not is_there(clip.path):
             file, line = clip.origin or (clip.path, None)
             what = f"the file of clip {clip.id!r} is missing ({clip.path})"
-            problems.append(Problem(file, line, what, "Put it there, or delete what is said of the clip."))
+            remedy = "Put it there, name its features with --features, or delete what is said of the clip."
+            problems.append(Problem(file, line, what, remedy))
     return problems
+
+
+def clips_without_files(corpus: Corpus, features: Container[str]) -> int:
+    """How many clips have features and no file."""
+    return sum(clip.id in features and not is_there(clip.path) for clip in corpus)
 
 
 def _read(path: Path, problems: list[Problem]) -> Corpus:

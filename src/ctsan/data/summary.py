@@ -47,14 +47,20 @@ def summarise(
     missing: Sequence[Problem] = (),
     unreadable: Sequence[Problem] = (),
     hours: float | None = None,
+    features_only: int = 0,
 ) -> dict[str, object]:
-    """A summary that JSON can hold; `hours` is None where the clips were not opened."""
+    """A summary that JSON can hold.
+
+    Args:
+        hours: of video; None where the clips were not opened.
+        features_only: how many clips have features and no file.
+    """
     words = Counter(word for clip in corpus for caption in clip.captions for word in tokenize(caption))
     captions = sum(len(clip.captions) for clip in corpus)
     return {
         "name": corpus.name,
         "format": corpus.format,
-        "path": str(corpus.root),
+        "path": corpus.place,
         "clips": len(corpus),
         "sources": len({clip.source for clip in corpus}),
         "captions": captions,
@@ -69,6 +75,7 @@ def summarise(
         },
         "others": sum(clip.others for clip in corpus),
         "items": {f"{task} {split}": len(items) for (task, split), items in corpus.items.items()},
+        "features_only": features_only,
         "missing": len(missing),
         "unreadable": len(unreadable),
         "notes": list(corpus.notes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,28 @@ def arrays_of(clip_ids: Sequence[str], folder: Path) -> list[Source]:
     """The array file of every clip: named like the clip, with its suffix replaced or followed by `.npy`.
 
     Raises:
-        StoreError: there is no such folder.
+        StoreError: there is no such folder, or it holds an array of none of the clips.
     """
     if not folder.is_dir():
         raise StoreError(f"{folder}: there is no such folder. Give the one that holds the .npy files.")
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*.npy")}
 
-    def array_of(clip_id: str) -> Path:
-        clip_id = clip_id.removeprefix("/")  # a clip given by an absolute path lies at that path below
+    def array_of(clip_id: str) -> str:
+        clip_id = clip_id.lstrip("/")  # a clip given by an absolute path lies at that path below
         full = f"{clip_id}.npy"
         # A suffix begins with a letter: the ids of LSMDC end in a time, "….09.675".
-        return folder / (full if full in there else re.sub(r"(\.[A-Za-z]\w*)?$", ".npy", clip_id, count=1))
+        return full if full in there else re.sub(r"(\.[A-Za-z]\w*)?$", ".npy", clip_id, count=1)
 
-    return [(clip_id, array_of(clip_id)) for clip_id in clip_ids]
+    names = [array_of(clip_id) for clip_id in clip_ids]
+    if names and there.isdisjoint(names):
+        files = "1 .npy file" if len(there) == 1 else f"{len(there) or 'no'} .npy files"
+        found = ", such as ".join([files, *(f"'{name}'" for name in sorted(there)[:1])])
+        raise StoreError(
+            f"{folder}: no array is named like a clip: expected {folder / names[0]} for clip "
+            f"'{clip_ids[0]}', found {found}. Save one array a clip under the "
+            "clip's name, in the same subfolders, with '.npy' instead of its suffix or after it."
+        )
+    return [(clip_id, folder / name) for clip_id, name in zip(clip_ids, names, strict=True)]
 
 
 def import_features(
@@ -48,13 +57,11 @@ def import_features(
 
     The first array that can be read sets grid and channels; others must agree. `pool` applies the 2x2
     max-pool that our own features have had; more frames than `MAX_FRAMES` are thinned evenly.
+
+    Raises:
+        StoreError: no array can be read, or the folder holds features of another recipe.
     """
-    maps = next(_readable_arrays(arrays, pool), None)
-    if maps is None:
-        raise StoreError(
-            f"None of the {len(arrays)} arrays can be read. Give .npy files of shape (frames, channels) or "
-            "(frames, h, w, channels), named like the clips."
-        )
+    maps = _first_readable(arrays, pool)
     recipe = Recipe(
         backbone=name,
         grid=(maps.shape[1], maps.shape[2]),
@@ -85,12 +92,15 @@ def _by(shape: tuple[int, ...]) -> str:
     return "×".join(str(size) for size in shape)
 
 
-def _readable_arrays(arrays: Sequence[Source], pool: bool) -> Iterator[Maps]:
+def _first_readable(arrays: Sequence[Source], pool: bool) -> Maps:
+    first: VideoError | None = None
     for _, path in arrays:
         try:
-            yield _read_array(path, pool)
-        except VideoError:
-            continue
+            return _read_array(path, pool)
+        except VideoError as error:
+            if first is None or not first.path.exists():  # what is there tells more than what is missing
+                first = error
+    raise StoreError(f"None of the {len(arrays):,} arrays can be read. The first: {first}")
 
 
 def _read_array(path: Path, pool: bool) -> Maps:
