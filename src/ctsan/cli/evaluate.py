@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from ctsan.cli.asking import PATH
-from ctsan.cli.features import features_of
+from ctsan.cli.features import WEIGHTS, features_of
 from ctsan.cli.output import count, print_json, print_metrics, warn
 
 if TYPE_CHECKING:
     from ctsan.data.corpus import Corpus, Item, Split
     from ctsan.tasks.building import TaskName
     from ctsan.trained_run import TrainedRun
+    from ctsan.video.backbones import Backbone
     from ctsan.video.store import FeatureStore
 
 
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
 @click.option(
     "--features",
     type=PATH,
-    help="Folder that 'ctsan features' filled [default: the corpus' own in the cache, made if need be].",
+    help="Folder that 'ctsan features' filled [default: the corpus' own in the cache, made with the runs' "
+    "backbone if need be].",
 )
+@WEIGHTS
 @click.option("--beam", type=click.IntRange(min=1), help="1 is greedy [default: as the run was set].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the answers.")
 def command(
@@ -48,6 +51,7 @@ def command(
     split: Split | Literal["all"] | None,
     items: Path | None,
     features: Path | None,
+    weights: Path | None,
     beam: int | None,
     as_json: bool,
 ) -> None:
@@ -88,14 +92,13 @@ def command(
         if task_name in ("choose", "rank") and run.folder in runs and run not in deciding:
             warn(f"{run.folder}: not asked, for the runs of 'embed' decide alone.")
     opened = deciding
-    if features is None:
-        _check_computable(opened, corpus)
+    backbone = _backbone_of(opened, corpus, weights) if features is None else None
     java = find_java() if task_name == "describe" else None
     if task_name == "describe" and java is None:
         warn(NO_JAVA)
     split = split or ("all" if items is not None or not whole.has_own_splits else "test")
     clips = _measured_clips(whole, task_name, split, items, questions)
-    store = features_of(corpus, whole, features)
+    store = features_of(corpus, whole, features, backbone)
     _check_features(opened, store, clips, corpus)
     first = next((run for run in opened if run.task == task_name), opened[0])
     decoding = first.settings.decoding
@@ -183,22 +186,27 @@ def _measured_clips(
     return replace(whole, clips=clips, items={(task_of(own[0]), "test"): tuple(own)} if own else {})
 
 
-def _check_computable(runs: Sequence[TrainedRun], corpus: Path) -> None:
-    """Without --features those of the default backbone are computed.
+def _backbone_of(runs: Sequence[TrainedRun], corpus: Path, weights: Path | None) -> Backbone:
+    """What makes the features that runs need, where no folder of them is given.
 
     Raises:
-        UsageError: a run was trained on others.
+        UsageError: a run was trained on imported features, or runs on those of different networks.
     """
     from ctsan.errors import UsageError
-    from ctsan.video.backbone import DEFAULT_BACKBONE
+    from ctsan.video.backbones import backbone_of, network_key
 
     for run in runs:
-        if run.recipe.details.get("imported") or run.recipe.backbone != DEFAULT_BACKBONE:
-            kind = "imported features" if run.recipe.details.get("imported") else "features"
+        if run.recipe.details.get("imported"):
             raise UsageError(
-                f"{run.folder}: it was trained on {kind} of {run.recipe.backbone}. Give a folder of such of "
-                f"{corpus} with --features FOLDER, or make it: {_command_for(run, corpus)}"
+                f"{run.folder}: it was trained on imported features of {run.recipe.backbone}. Give a folder "
+                f"of such of {corpus} with --features FOLDER, or make it: {_command_for(run, corpus)}"
             )
+        if network_key(run.recipe) != network_key(runs[0].recipe):
+            raise UsageError(
+                f"{run.folder}: it was trained on features of {run.recipe.backbone}, and {runs[0].folder} on "
+                f"others, of {runs[0].recipe.backbone}. Evaluate runs of one network."
+            )
+    return backbone_of(runs[0].recipe, weights)
 
 
 def _command_for(run: TrainedRun, corpus: Path) -> str:

@@ -13,20 +13,35 @@ from ctsan.cli.output import count, print_json, progress_bar, warn
 
 if TYPE_CHECKING:
     from ctsan.data.corpus import Corpus
+    from ctsan.video.backbones import Backbone
     from ctsan.video.store import FeatureStore
+
+
+NOT_FOR_FILES = (
+    "Imported features train and evaluate models. Such models cannot be asked about video files: ctsan does "
+    "not have the network. If it can be exported to ONNX, give that instead: --backbone onnx:FILE"
+)
+
+BACKBONE = click.option(
+    "--backbone",
+    "backbone_name",
+    metavar="NAME",
+    help="Network of 'ctsan backbone list', onnx:FILE, or hf:NAME for CLIP, SigLIP or DINOv2.",
+)
+WEIGHTS = click.option("--weights", type=click.Path(path_type=Path), help="Weights file; a ResNet needs one.")
 
 
 @click.command("features")
 @click.argument("corpus", type=click.Path(path_type=Path))
-@click.option("--backbone", "backbone_name", help="Network: 'ctsan backbone list' shows them.")
-@click.option("--weights", type=click.Path(path_type=Path), help="Weights file; a ResNet needs one.")
+@BACKBONE
+@WEIGHTS
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for the features [default: in the cache]."
 )
 @click.option(
     "--mirror", is_flag=True, help="Also store maps of the mirrored frames (the paper's augmentation)."
 )
-@click.option("--engine", help="onnxruntime or torch [default: the fastest here].")
+@click.option("--engine", help="onnxruntime, openvino or torch [default: the fastest here].")
 @click.option("--workers", type=click.IntRange(min=1), help="Clips at a time [default: the number of cores].")
 @click.option(
     "--import",
@@ -57,12 +72,14 @@ def command(
     Examples:
       ctsan features my-clips/
       ctsan features LSMDC16/ --backbone resnet152 --weights resnet152.pth --mirror
+      ctsan features my-clips/ --backbone onnx:net.onnx
+      ctsan features my-clips/ --backbone hf:openai/clip-vit-base-patch32
       ctsan features my-clips/ --import my-arrays/ --backbone slowfast --out features/
     """
     from ctsan.data.reading import read_corpus
     from ctsan.errors import UsageError
     from ctsan.folders import default_folder
-    from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
+    from ctsan.video.backbones import DEFAULT_BACKBONE
     from ctsan.video.engine import check_engine, load_engine
     from ctsan.video.extraction import Outcome, Report, extract_features
     from ctsan.video.imported import arrays_of, import_features
@@ -73,14 +90,16 @@ def command(
         raise UsageError("--mirror, --weights and --engine do not go with --import: nothing is computed.")
     name = backbone_name or ("imported" if arrays else DEFAULT_BACKBONE)
     clips = read_corpus(corpus)
-    folder = out or default_folder("features", corpus) / (f"{name}-mirrored" if mirror else name)
     fill: Callable[..., Report]
     if arrays is not None:
+        warn(NOT_FOR_FILES)
+        folder = out or default_folder("features", corpus) / name
         sources = arrays_of([clip.id for clip in clips], arrays)
         fill = partial(import_features, sources, folder, name=name, pool=pool)
     else:
         sources = [(clip.id, clip.path) for clip in clips]
-        backbone = find_backbone(name, weights)
+        backbone = named_backbone(name, weights)
+        folder = out or features_folder(corpus, backbone, mirrored=mirror)
         run = load_engine(backbone, engine=check_engine(engine) if engine else None)
         fill = partial(extract_features, sources, folder, backbone=backbone, mirrored=mirror, engine=run)
     unreadable = 0
@@ -98,7 +117,7 @@ def command(
         print_json(
             {
                 "features": str(folder),
-                "backbone": name,
+                "backbone": name if arrays else backbone.name,
                 "clips": report.done + report.kept,
                 "new": report.done,
                 "frames": report.frames,
@@ -121,34 +140,43 @@ def command(
             raise UsageError("Not one clip of the corpus could be read.")
 
 
-def features_of(corpus: Path, clips: Corpus, folder: Path | None) -> FeatureStore:
-    """The features in a folder; without one, the corpus' own in the cache, made if need be."""
+def named_backbone(name: str, weights: Path | None = None) -> Backbone:
+    """The backbone that a person names; what had to be assumed of their own network is said."""
+    from ctsan.video.backbones import find_backbone
+
+    backbone = find_backbone(name, weights)
+    for assumption in backbone.assumed:
+        warn(f"{backbone.name}: assumed {assumption}.")
+    return backbone
+
+
+def features_of(corpus: Path, clips: Corpus, folder: Path | None, backbone: Backbone | None) -> FeatureStore:
+    """The features in a folder; without one, the corpus' own of a backbone in the cache, made if need be."""
     from ctsan.video.store import FeatureStore
 
     if folder is None:
-        folder = features_folder(corpus, mirrored=False)
-        make_features(clips, folder, mirrored=False)
+        assert backbone is not None  # one of the two is known
+        folder = features_folder(corpus, backbone, mirrored=False)
+        make_features(clips, folder, backbone, mirrored=False)
     return FeatureStore(folder)
 
 
-def features_folder(corpus: Path, *, mirrored: bool) -> Path:
+def features_folder(corpus: Path, backbone: Backbone, *, mirrored: bool) -> Path:
     from ctsan.folders import default_folder
-    from ctsan.video.backbone import DEFAULT_BACKBONE
 
-    name = f"{DEFAULT_BACKBONE}-mirrored" if mirrored else DEFAULT_BACKBONE
-    return default_folder("features", corpus) / name
+    name = backbone.folder_name
+    return default_folder("features", corpus) / (f"{name}-mirrored" if mirrored else name)
 
 
-def make_features(clips: Corpus, folder: Path, *, mirrored: bool) -> None:
+def make_features(clips: Corpus, folder: Path, backbone: Backbone, *, mirrored: bool) -> None:
     """Make the features of a corpus in the cache, or bring them up to date."""
-    from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
     from ctsan.video.extraction import extract_features
 
     with progress_bar(len(clips), what="features") as bar:
         report = extract_features(
             [(clip.id, clip.path) for clip in clips],
             folder,
-            backbone=find_backbone(DEFAULT_BACKBONE),
+            backbone=backbone,
             mirrored=mirrored,
             on_clip=lambda _: bar.update(),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ctsan.cli.features import features_folder, make_features
+from ctsan.cli.features import NOT_FOR_FILES, features_folder, make_features
 from ctsan.cli.output import count, warn
 from ctsan.config import Settings, load_settings
 from ctsan.data.corpus import Corpus, Split
@@ -30,7 +30,7 @@ from ctsan.training.run_folder import (
     weights_digest,
 )
 from ctsan.training.setup import set_up_task
-from ctsan.video.backbone import DEFAULT_BACKBONE
+from ctsan.video.backbones import DEFAULT_BACKBONE, Backbone, find_backbone
 from ctsan.video.store import FeatureStore, Recipe
 
 _FEW_CLIPS = 5  # of the validation split: with fewer, a metric says little
@@ -47,9 +47,16 @@ class Order:
     features: Path | None  # made in the cache if none are given
     source: Path | None  # a run to start from
     vectors: Path | None = None  # of words, learnt elsewhere
+    backbone: Backbone | None = None  # of the features that are made; the default if none is given
 
     def store(self, settings: Settings) -> Path:
-        return self.features or features_folder(self.corpus, mirrored=settings.training.mirror)
+        if self.features is not None:
+            return self.features
+        return features_folder(self.corpus, self.network, mirrored=settings.training.mirror)
+
+    @property
+    def network(self) -> Backbone:
+        return self.backbone or find_backbone(DEFAULT_BACKBONE)
 
 
 def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
@@ -177,10 +184,12 @@ def _prepare_features(order: Order, clips: Corpus, settings: Settings, source: T
     """How the features were made that there are now."""
     if order.features is None:
         if source:
-            _check_backbone(order, source, DEFAULT_BACKBONE)
-        make_features(clips, order.store(settings), mirrored=settings.training.mirror)
+            _check_backbone(order, source, order.network.name)
+        make_features(clips, order.store(settings), order.network, mirrored=settings.training.mirror)
     features = FeatureStore(order.store(settings))
     recipe = features.manifest.recipe
+    if recipe.details.get("imported"):
+        warn(NOT_FOR_FILES)
     if source:
         _check_backbone(order, source, recipe.backbone)
         if replace(recipe, mirrored=source.recipe.mirrored) != source.recipe:
