@@ -158,9 +158,7 @@ def test_converted_keras_resnet_knows_a_cat_and_a_coffee(tmp_path: Path) -> None
 def test_unknown_backbone_is_refused_with_a_suggestion() -> None:
     with pytest.raises(UsageError, match="Unknown backbone 'resnet51'. Did you mean 'resnet"):
         find_backbone("resnet51")
-    with pytest.raises(
-        UsageError, match=f"There are: {', '.join(BACKBONES)}, onnx:FILE"
-    ):
+    with pytest.raises(UsageError, match=f"There are: {', '.join(BACKBONES)}, onnx:FILE"):
         find_backbone("x")
 
 
