@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ctsan.cli.features
 from commands import ctsan, ctsan_here
 from ctsan.data.reading import read_corpus
 from ctsan.errors import UsageError
@@ -148,7 +147,7 @@ def test_that_imported_features_are_not_for_files_is_said_before_any_work(
     ctsan_here("train", "describe", "--corpus=my-clips", "--features", features, *QUICK, "--out=runs/i")
     said = capsys.readouterr().err
     assert said.index("cannot be asked about video files") < said.index("Preparing the words")
-    monkeypatch.setattr(ctsan.cli.features, "make_features", lambda *_, **__: pytest.fail("work was done"))
+    monkeypatch.setattr("ctsan.cli.features.make_features", lambda *_, **__: pytest.fail("work was done"))
     for asked in (
         ("describe", "gone.mp4", "--model=runs/i"),
         ("train", "fill", "--corpus=my-clips", "--from=runs/i", *QUICK, "--out=runs/j"),
