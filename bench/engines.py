@@ -18,8 +18,9 @@ import torch
 from tabulate import tabulate
 
 from ctsan.device import usable_cores
-from ctsan.video.backbone import EFFICIENTNETS, Backbone, feature_maps, find_backbone
-from ctsan.video.engine import BATCH, Engine, Maps, Pixels, load_engine, onnx_file
+from ctsan.video.backbones import BACKBONES, Backbone, find_backbone
+from ctsan.video.backbones.feature_maps import FeatureMaps
+from ctsan.video.engine import BATCH, Engine, Maps, Pixels, load_engine
 
 FRAMES = 48
 
@@ -27,7 +28,7 @@ FRAMES = 48
 def compiled(backbone: Backbone, threads: int) -> Engine:
     """PyTorch's own compiler; it needs a C compiler on the machine."""
     torch.set_num_threads(threads)
-    module = torch.compile(feature_maps(backbone), dynamic=False)
+    module = torch.compile(FeatureMaps(backbone), dynamic=False)
 
     def run(frames: Pixels) -> Maps:
         with torch.inference_mode():
@@ -37,31 +38,14 @@ def compiled(backbone: Backbone, threads: int) -> Engine:
     return run
 
 
-def openvino(backbone: Backbone, threads: int) -> Engine:
-    import openvino as ov
-
-    cores = usable_cores()
-    options = {
-        "INFERENCE_NUM_THREADS": cores,
-        "NUM_STREAMS": cores // threads,
-        "INFERENCE_PRECISION_HINT": "f32",
-    }
-    model = ov.Core().compile_model(onnx_file(backbone), "CPU", options)
-
-    def run(frames: Pixels) -> Maps:
-        maps: Maps = model.create_infer_request().infer({"frames": frames})["maps"]
-        return maps
-
-    return run
-
-
 ENGINES: dict[str, Callable[[Backbone, int], Engine]] = {
     "torch (fallback)": lambda backbone, threads: load_engine(backbone, engine="torch", threads=threads),
     "torch, compiled": compiled,
-    "openvino": openvino,
+    "openvino": lambda backbone, threads: load_engine(backbone, engine="openvino", threads=threads),
     "onnxruntime (default)": lambda backbone, n: load_engine(backbone, engine="onnxruntime", threads=n),
 }
 REFERENCE = "torch (fallback)"
+_CARRIED = [name for name, spec in BACKBONES.items() if spec.packaged and spec.load]
 
 
 def milliseconds(run: Engine, frames: Pixels, *, threads: int) -> float:
@@ -76,7 +60,8 @@ def milliseconds(run: Engine, frames: Pixels, *, threads: int) -> float:
 
 def compare(backbone: Backbone, rounds: int) -> list[tuple[str, ...]]:
     """One row an engine."""
-    frames = np.random.default_rng(0).integers(0, 256, (FRAMES, 224, 224, 3), dtype=np.uint8)
+    size = backbone.image_size
+    frames = np.random.default_rng(0).integers(0, 256, (FRAMES, size, size, 3), dtype=np.uint8)
     runs = {
         (engine, threads): load(backbone, threads)
         for engine, load in ENGINES.items()
@@ -103,7 +88,7 @@ def compare(backbone: Backbone, rounds: int) -> list[tuple[str, ...]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backbones", nargs="+", default=list(EFFICIENTNETS), choices=list(EFFICIENTNETS))
+    parser.add_argument("--backbones", nargs="+", default=_CARRIED, help="that have weights")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     rows = [row for name in arguments.backbones for row in compare(find_backbone(name), arguments.rounds)]

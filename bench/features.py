@@ -27,7 +27,7 @@ from tabulate import tabulate
 
 from ctsan.data.reading import read_corpus
 from ctsan.device import usable_cores
-from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
+from ctsan.video.backbones import DEFAULT_BACKBONE, find_backbone
 from ctsan.video.engine import BATCH, load_engine
 from ctsan.video.frames import sample_frames
 
@@ -43,7 +43,8 @@ def forward_seconds(backbone_name: str, frames: int) -> float:
     """The forward pass alone, on tensors that are ready, extrapolated from a few hundred frames."""
     backbone = find_backbone(backbone_name)
     run = load_engine(backbone, engine="onnxruntime", threads=1)
-    batch = np.random.default_rng(0).integers(0, 256, (BATCH, 224, 224, 3), dtype=np.uint8)
+    size = backbone.image_size
+    batch = np.random.default_rng(0).integers(0, 256, (BATCH, size, size, 3), dtype=np.uint8)
     rounds = max(usable_cores(), min(frames, 800) // BATCH)
     run(batch)
     started = time.perf_counter()

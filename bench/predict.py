@@ -26,7 +26,7 @@ from tabulate import tabulate
 
 from ctsan.device import usable_cores
 from ctsan.predictor import Predictor
-from ctsan.video.backbone import find_backbone
+from ctsan.video.backbones import find_backbone
 from ctsan.video.engine import load_engine
 from ctsan.video.frames import sample_frames, subsample
 

@@ -28,7 +28,7 @@ from ctsan.text.concepts import Concepts
 from ctsan.text.tagging import load_tagger
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import Vocabulary
-from ctsan.video.backbone import find_backbone
+from ctsan.video.backbones import find_backbone
 from ctsan.video.engine import BATCH, load_engine
 from ctsan.video.store import FeatureStore
 
@@ -83,8 +83,10 @@ def interval(values: Matrix) -> str:
 
 
 def milliseconds_per_frame(name: str, weights: Path | None) -> float:
-    run = load_engine(find_backbone(name, weights), engine="onnxruntime", threads=1)
-    batch = np.random.default_rng(0).integers(0, 256, (BATCH, 224, 224, 3), dtype=np.uint8)
+    backbone = find_backbone(name, weights)
+    run = load_engine(backbone, engine="onnxruntime", threads=1)
+    size = backbone.image_size
+    batch = np.random.default_rng(0).integers(0, 256, (BATCH, size, size, 3), dtype=np.uint8)
     run(batch)
     rounds = 20
     started = time.perf_counter()

@@ -79,6 +79,8 @@ class Predictor:
     def __init__(self, runs: Sequence[TrainedRun], *, weights: Path | None = None) -> None:
         self.runs = tuple(runs)
         self._watcher = Watcher(weights)
+        for run in self.runs:
+            self._watcher.backbone(run.recipe)  # before any work: is its network there?
 
     @classmethod
     def load(
@@ -90,6 +92,7 @@ class Predictor:
 
         Raises:
             RunError: there is no usable run in one of them.
+            UsageError: a run cannot be asked about files, as its backbone is not there.
         """
         return cls(load_runs([Path(run), *map(Path, more_runs)]), weights=weights)
 
@@ -203,7 +206,7 @@ class Predictor:
             concepts=concepts_seen([run], [own]),
             concept=concept,
             times=sight.times,
-            image_size=self._watcher.engine(run.recipe)[0].image_size,
+            cell_borders=self._watcher.backbone(run.recipe).spec.cell_borders,
         )
 
     def fill(self, clip: Path | str, sentence: str, *, n_best: int = 5, attention: bool = False) -> Filling:

@@ -17,8 +17,6 @@ from ctsan.text.words import CONCEPTS_FILE
 from ctsan.trained_run import WORDS_FOLDER, TrainedRun
 from ctsan.video.frames import subsample
 
-_CELL = 64  # pixels of the backbones' input that a cell of their map covers: a stride of 32, pooled by two
-
 
 def has_traces(run: TrainedRun) -> bool:
     return isinstance(run.member.model.clip_encoder.detector, ConceptDetector)
@@ -48,7 +46,7 @@ def trace_clip(
     concepts: tuple[Concept, ...],
     concept: str | None,
     times: NDArray[np.float64],
-    image_size: int,
+    cell_borders: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> Tracing:
     """What a description run did with a clip.
 
@@ -58,7 +56,7 @@ def trace_clip(
         concepts: the concept words that it sees.
         concept: one to follow too, whether it sees it or not.
         times: of all frames that were taken of the clip.
-        image_size: pixels of the backbone's input.
+        cell_borders: where rows and columns of the backbone's grid begin and end in a frame, from 0 to 1.
     """
     model, words, detection = run.member.model, run.member.words, encoding.detection
     assert detection is not None  # see `check_concept`
@@ -72,15 +70,16 @@ def trace_clip(
     said_words = [BOS, *words.vocabulary.encode(caption.text.split())]
     decoded = model(torch.tensor([said_words], device=numbers.device), encoding)
     said, read = decoded.output_weights, decoded.input_weights
-    frames, _, height, width = detection.attention.shape[1:]
+    frames = detection.attention.shape[1]
+    rows, columns = cell_borders
     of_traces = detection.scores if detection.learnt is None else detection.learnt
     return Tracing(
         run=str(run.folder),
         said_by=tuple(str(each.folder) for each in said_by),
         times=times[subsample(len(times), frames)],
         attention=detection.attention[0].cpu().numpy(),
-        rows=_cell_borders(height, image_size),
-        columns=_cell_borders(width, image_size),
+        rows=rows,
+        columns=columns,
         concepts=concepts,
         raised=tuple(Concept(candidates[n], float(detection.confidences[0, n])) for n in raised),
         trace_confidences=of_traces[0, raised].sigmoid().cpu().numpy(),
@@ -90,8 +89,3 @@ def trace_clip(
         output_weights=None if said is None else said[0, :-1].cpu().numpy(),
         input_weights=None if read is None else read[0, 1:].cpu().numpy(),
     )
-
-
-def _cell_borders(cells: int, image_size: int) -> NDArray[np.float64]:
-    """Frames are squashed whole, so cells cover all of the picture; the last may be cut off by its border."""
-    return np.minimum(np.arange(cells + 1) * _CELL, image_size) / image_size

@@ -7,21 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ctsan.device import usable_cores
-from ctsan.errors import UsageError, VideoError
+from ctsan.errors import VideoError
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.stopwatch import Stopwatch
 from ctsan.trained_run import TrainedRun
-from ctsan.video.backbone import Backbone, find_backbone
+from ctsan.video.backbones import Backbone, backbone_of, network_key
 from ctsan.video.clip_maps import ClipMaps, needed_frames
 from ctsan.video.engine import Engine, load_engine
 from ctsan.video.frames import Frames, sample_frames
-from ctsan.video.shots import Shot, frames_of_shots
+from ctsan.video.shots import Shot, frames_of_sizes
 from ctsan.video.store import Maps, Recipe
 
 T = TypeVar("T")
@@ -57,7 +57,8 @@ class Watcher:
     def __init__(self, weights: Path | None, *, threads: int | None = None) -> None:
         self.stopwatch = Stopwatch()
         self._weights, self._threads = weights, threads or usable_cores()
-        self._engines: dict[str, tuple[Backbone, Engine]] = {}  # by the name of the backbone
+        self._backbones: dict[str, Backbone] = {}  # by `network_key`, as are the engines
+        self._engines: dict[str, Engine] = {}
 
     def watch(self, clip: Path, runs: Sequence[TrainedRun]) -> Sight:
         """Decode a clip once, and compute its maps once for all runs with the same backbone.
@@ -82,7 +83,7 @@ class Watcher:
         Raises:
             UsageError: the features of a run cannot be computed.
         """
-        sizes = sorted({self.engine(run.recipe)[0].image_size for run in runs})
+        sizes = sorted({self.backbone(run.recipe).image_size for run in runs})
 
         def decoded() -> Iterator[tuple[Path, dict[int, Frames]] | VideoError]:
             for clip in clips:
@@ -99,45 +100,48 @@ class Watcher:
 
         Raises:
             VideoError: the video cannot be read.
-            UsageError: the features of a run cannot be computed, or runs need frames of different sizes.
+            UsageError: the features of a run cannot be computed.
         """
-        size, *others = sorted({self.engine(run.recipe)[0].image_size for run in runs})
-        if others:
-            raise UsageError("The runs look at frames of different sizes. Name one of them for scenes.")
-        for shot, frames in self._ahead(frames_of_shots(video, size=size)):
-            yield shot, self._look(str(video), {size: frames}, runs)
+        sizes = sorted({self.backbone(run.recipe).image_size for run in runs})
+        for shot, frames in self._ahead(frames_of_sizes(video, sizes)):
+            yield shot, self._look(str(video), frames, runs)
 
-    def engine(self, recipe: Recipe) -> tuple[Backbone, Engine]:
-        """The network that makes features as a run was trained on."""
-        if recipe.details.get("imported"):
-            raise UsageError(
-                f"The model was trained on imported features ({recipe.backbone}), which ctsan cannot "
-                "compute. Train one on features of its own to ask about video files."
-            )
-        found = self._engines.get(recipe.backbone)
-        if found is None:
+    def backbone(self, recipe: Recipe) -> Backbone:
+        """The network that makes features as a run was trained on; it is not loaded.
+
+        Raises:
+            UsageError: the features were imported, or the network's weights are not found.
+        """
+        key = network_key(recipe)
+        if key not in self._backbones:
             with self.stopwatch("load"):
-                backbone = find_backbone(recipe.backbone, self._weights)
-                _check_weights(backbone, recipe)
-                found = self._engines[recipe.backbone] = (
-                    backbone,
-                    load_engine(backbone, threads=self._threads),
-                )
-        _check_weights(found[0], recipe)
-        return found
+                self._backbones[key] = backbone_of(recipe, self._weights)
+        return self._backbones[key]
+
+    def engine(self, recipe: Recipe) -> Engine:
+        """What runs that network.
+
+        Raises:
+            UsageError: see `backbone`.
+        """
+        key = network_key(recipe)
+        if key not in self._engines:
+            backbone = self.backbone(recipe)
+            with self.stopwatch("load"):
+                self._engines[key] = load_engine(backbone, threads=self._threads)
+        return self._engines[key]
 
     def _look(self, clip: str, frames: Mapping[int, Frames], runs: Sequence[TrainedRun]) -> Look:
         """Args:
         frames: by their size.
         """
         maps = {}
-        for name, max_frames in frames_taken(runs).items():
-            recipe = next(run.recipe for run in runs if run.recipe.backbone == name)
-            backbone, engine = self.engine(recipe)
-            pixels = frames[backbone.image_size].pixels
+        for key, (recipe, max_frames) in networks_needed(runs).items():
+            pixels = frames[self.backbone(recipe).image_size].pixels
             places = needed_frames(len(pixels), max_frames)
+            engine = self.engine(recipe)
             with self.stopwatch("backbone"):
-                maps[name] = ClipMaps(len(pixels), places, engine(pixels[places]))
+                maps[key] = ClipMaps(len(pixels), places, engine(pixels[places]))
         return look_of(clip, next(iter(frames.values())).times, maps, runs)
 
     def _ahead(self, decoded: Iterator[T]) -> Iterator[T]:
@@ -154,11 +158,18 @@ class Watcher:
                 yield found
 
 
-def frames_taken(runs: Iterable[TrainedRun]) -> dict[str, list[int]]:
-    """How many frames of a clip runs take in at most, each number once, by the name of their backbone."""
-    found: dict[str, list[int]] = {}
+class NeededNetwork(NamedTuple):
+    """A network whose maps runs need."""
+
+    recipe: Recipe
+    max_frames: list[int]  # of a clip that runs take in, each number once
+
+
+def networks_needed(runs: Iterable[TrainedRun]) -> dict[str, NeededNetwork]:
+    """The networks of runs by their keys."""
+    found: dict[str, NeededNetwork] = {}
     for run in runs:
-        numbers = found.setdefault(run.recipe.backbone, [])
+        numbers = found.setdefault(network_key(run.recipe), NeededNetwork(run.recipe, [])).max_frames
         if run.settings.model.max_frames not in numbers:
             numbers.append(run.settings.model.max_frames)
     return found
@@ -167,14 +178,6 @@ def frames_taken(runs: Iterable[TrainedRun]) -> dict[str, list[int]]:
 def look_of(
     clip: str, times: NDArray[np.float64], maps: Mapping[str, ClipMaps], runs: Sequence[TrainedRun]
 ) -> Look:
-    """A clip for each run, from the maps by the name of their backbone."""
-    own = [maps[run.recipe.backbone].of(run.settings.model.max_frames) for run in runs]
+    """A clip for each run, from the maps by the key of their network."""
+    own = [maps[network_key(run.recipe)].of(run.settings.model.max_frames) for run in runs]
     return Look(clip, times, own)
-
-
-def _check_weights(backbone: Backbone, recipe: Recipe) -> None:
-    if backbone.digest != recipe.details["weights"]:
-        raise UsageError(
-            f"{backbone.weights}: not the weights that the model's features were made with. Give the same "
-            "file."
-        )

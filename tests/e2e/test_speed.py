@@ -16,6 +16,7 @@ from clip_making import counting, encode
 from commands import ctsan_here
 from ctsan.data.batches import thin
 from ctsan.predictor import Predictor
+from ctsan.video.backbones import network_key
 from ctsan.video.frames import sample_frames
 from ctsan.watching import Watcher
 
@@ -49,14 +50,14 @@ def test_the_backbone_sees_only_the_frames_that_a_model_takes_in(
     clip = encode(tmp_path / "a.mp4", counting(240), rate=24)  # 24 samples
     [run] = Predictor.load(runs["describe"]).runs
     watcher = Watcher(None)
-    backbone, engine = watcher.engine(run.recipe)
+    backbone, engine = watcher.backbone(run.recipe), watcher.engine(run.recipe)
     seen: list[NDArray[np.uint8]] = []
 
     def recorded(frames: NDArray[np.uint8]) -> NDArray[np.float16]:
         seen.append(frames)
         return engine(frames)
 
-    monkeypatch.setattr(watcher, "_engines", {backbone.name: (backbone, recorded)})
+    monkeypatch.setattr(watcher, "_engines", {network_key(run.recipe): recorded})
     sight = watcher.watch(clip, [run])
     most = run.settings.model.max_frames
     assert [len(frames) for frames in seen] == [most]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -18,11 +19,13 @@ from skimage import data
 
 from ctsan.errors import UsageError
 from ctsan.folders import cache_folder
-from ctsan.video.backbone import BACKBONES, EFFICIENTNETS, find_backbone, load_trunk
+from ctsan.video.backbones import BACKBONES, find_backbone
+from ctsan.video.backbones.feature_maps import load_trunk
+from ctsan.video.backbones.keras_resnet import convert_keras_resnet50
+from ctsan.video.backbones.resnet import DEPTHS, ResNet
 from ctsan.video.engine import BATCH, ENGINES, TOLERANCE, check_engine, load_engine
-from ctsan.video.keras_resnet import convert_keras_resnet50
-from ctsan.video.resnet import DEPTHS, ResNet
 
+INSTALLED = [engine for engine in ENGINES if importlib.util.find_spec(engine)]
 CATS = range(281, 287)  # tabby to Egyptian cat, and cougar
 ESPRESSO = 967
 
@@ -41,7 +44,7 @@ def top_class(trunk: torch.nn.Module, picture: NDArray[np.uint8], mean: object, 
         return int(trunk.classify(x).argmax())  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("name", EFFICIENTNETS)
+@pytest.mark.parametrize("name", [f"efficientnet-lite{size}" for size in (0, 1, 2)])
 def test_a_real_photograph_gets_a_sensible_class(name: str) -> None:
     backbone = find_backbone(name)
     trunk = load_trunk(backbone)
@@ -49,7 +52,7 @@ def test_a_real_photograph_gets_a_sensible_class(name: str) -> None:
     assert top_class(trunk, photograph("coffee"), backbone.mean, backbone.std) == ESPRESSO
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", INSTALLED)
 def test_maps_have_the_grid_and_channels_that_the_backbone_tells(engine: str) -> None:
     backbone = find_backbone("efficientnet-lite0")
     maps = load_engine(backbone, engine=check_engine(engine))(np.stack([photograph("chelsea")] * 3))
@@ -63,9 +66,9 @@ def test_engines_agree_and_a_frame_does_not_depend_on_its_batch() -> None:
     backbone = find_backbone("efficientnet-lite0")
     pictures = [photograph(name) for name in ("chelsea", "coffee", "rocket")]
     frames = np.stack([pictures[n % 3] for n in range(3 * BATCH)])
-    maps = {engine: load_engine(backbone, engine=engine)(frames).astype(np.float32) for engine in ENGINES}
+    maps = {engine: load_engine(backbone, engine=engine)(frames).astype(np.float32) for engine in INSTALLED}
     assert np.abs(maps["onnxruntime"] - maps["torch"]).max() <= TOLERANCE
-    for engine in ENGINES:
+    for engine in INSTALLED:
         np.testing.assert_allclose(maps[engine][:3], maps[engine][-3:], atol=TOLERANCE)
         assert np.abs(maps[engine][0] - maps[engine][1]).max() > 1  # other pictures, other maps
 
@@ -155,7 +158,7 @@ def test_converted_keras_resnet_knows_a_cat_and_a_coffee(tmp_path: Path) -> None
 def test_unknown_backbone_is_refused_with_a_suggestion() -> None:
     with pytest.raises(UsageError, match="Unknown backbone 'resnet51'. Did you mean 'resnet"):
         find_backbone("resnet51")
-    with pytest.raises(UsageError, match=f"Unknown backbone 'x'. There are: {', '.join(BACKBONES)}."):
+    with pytest.raises(UsageError, match=f"There are: {', '.join(BACKBONES)}, onnx:FILE"):
         find_backbone("x")
 
 
@@ -192,7 +195,7 @@ def test_a_weights_file_cannot_run_code(tmp_path: Path) -> None:
 def test_the_engine_leaves_nothing_in_the_home_folder(tmp_path: Path) -> None:
     """ONNX Runtime would collect figures about its use there, and send them."""
     script = (
-        "from ctsan.video.backbone import find_backbone; from ctsan.video.engine import load_engine;"
+        "from ctsan.video.backbones import find_backbone; from ctsan.video.engine import load_engine;"
         "import numpy; run = load_engine(find_backbone('efficientnet-lite0'), engine='onnxruntime');"
         "run(numpy.zeros((1, 224, 224, 3), dtype='uint8'))"
     )

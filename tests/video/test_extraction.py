@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from clip_making import counting, encode
 from ctsan.errors import StoreError
-from ctsan.video.backbone import find_backbone
+from ctsan.video.backbones import find_backbone
 from ctsan.video.extraction import Outcome, Report, extract_features
 from ctsan.video.frames import MAX_FRAMES, Frames
 from ctsan.video.imported import arrays_of, import_features
@@ -177,7 +177,7 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(clips: Clips, tmp_p
     extract(many, tmp_path / "whole")
     script = (
         "import sys, json; from pathlib import Path\n"
-        "from ctsan.video.backbone import find_backbone\n"
+        "from ctsan.video.backbones import find_backbone\n"
         "from ctsan.video.extraction import extract_features\n"
         "clips = [(c, Path(p)) for c, p in json.loads(sys.argv[1])]\n"
         "extract_features(clips, Path(sys.argv[2]), backbone=find_backbone('efficientnet-lite0'),\n"

@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from skimage import data
 
-from ctsan.video.backbone import find_backbone, load_trunk
-from ctsan.video.keras_resnet import convert_keras_resnet50
-from ctsan.video.resnet import DEPTHS, WIDTHS, ResNet, resnet
+from ctsan.video.backbones import find_backbone
+from ctsan.video.backbones.feature_maps import load_trunk
+from ctsan.video.backbones.keras_resnet import convert_keras_resnet50
+from ctsan.video.backbones.resnet import DEPTHS, WIDTHS, ResNet, resnet
 
 Array = NDArray[np.float32]
 

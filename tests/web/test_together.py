@@ -17,6 +17,7 @@ from httpx import Client
 from ctsan.answers import Description
 from ctsan.errors import UsageError, VideoError
 from ctsan.trained_run import load_runs
+from ctsan.video.backbones import network_key
 from ctsan.video.clip_maps import ClipMaps
 from ctsan.watching import Look, Watcher
 from ctsan.web.app import create_app
@@ -170,7 +171,7 @@ def predictor(models: list[Path]) -> ClipPredictor:
         shape = (clip + 3, *recipe.grid, recipe.channels)
         maps = np.abs(random.normal(size=shape)).astype(np.float16)
         found = ClipMaps(clip + 3, np.arange(clip + 3), maps)
-        predictor.clips.add(str(clip), {recipe.backbone: found}, np.arange(clip + 3) / 5)
+        predictor.clips.add(str(clip), {network_key(recipe): found}, np.arange(clip + 3) / 5)
     return predictor
 
 

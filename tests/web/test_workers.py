@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from ctsan.device import usable_cores
-from ctsan.video.backbone import find_backbone
+from ctsan.video.backbones import find_backbone
 from ctsan.video.engine import Maps, Pixels, load_engine
 from ctsan.video.frames import sample_frames
 from ctsan.web.worker import Network, read_clip
@@ -105,7 +105,7 @@ def test_only_frames_that_a_run_takes_in_go_through_the_backbone(
         return engine(pixels)
 
     limits = {"seconds": 60, "pixels": 10**9, "shots": 0}
-    network = Network(backbone, counting, max_frames)
+    network = Network("lite0", backbone, counting, max_frames)
     [sent] = [each for each in read_clip(long_clip, [network], limits) if each.head["kind"] == "maps"]
     wanted = {place * 40 // most for most in max_frames for place in range(most)}
     assert computed == len(wanted)

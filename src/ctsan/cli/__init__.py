@@ -39,7 +39,7 @@ COMMANDS = {
     "features": "Turn a corpus' clips into stored feature maps.",
     "words": "Prepare vocabulary, concept candidates and word vectors of a corpus.",
     "vectors": "Learn word vectors from captions and a sentence transformer.",
-    "backbone": "List the networks that make features, and convert their weights.",
+    "backbone": "List the networks that make features, look at one, and convert weights.",
 }
 
 # Stopped at any moment, the same command goes on from what it has done.

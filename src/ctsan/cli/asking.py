@@ -30,7 +30,9 @@ MODELS = click.option(
     show_default=DEFAULT,
     help="Folder of a run or pack; may be repeated: those that can answer do so together.",
 )
-WEIGHTS = click.option("--weights", type=PATH, help="Of the backbone, for a ResNet.")
+WEIGHTS = click.option(
+    "--weights", type=PATH, help="Of the backbone, where ctsan neither carries nor finds it."
+)
 ATTENTION = click.option(
     "--attention", is_flag=True, help="Add how much each word attended to the concept words."
 )

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from ctsan.cli.asking import PATH
-from ctsan.cli.features import check_one_each, features_command, features_of
+from ctsan.cli.features import WEIGHTS, check_one_each, features_command, features_of
 from ctsan.cli.output import count, listed, print_json, print_metrics, warn
 
 if TYPE_CHECKING:
     from ctsan.data.corpus import Corpus, Item, Split
     from ctsan.tasks.building import TaskName
     from ctsan.trained_run import TrainedRun
+    from ctsan.video.backbones import Backbone
     from ctsan.video.store import FeatureStore
 
 
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
     "--features",
     type=PATH,
     multiple=True,
-    help="Folder that 'ctsan features' filled, one a corpus [default: in the cache, made if need be].",
+    help="Folder that 'ctsan features' filled, one a corpus [default: in the cache, made with the runs' "
+    "backbone if need be].",
 )
+@WEIGHTS
 @click.option("--beam", type=click.IntRange(min=1), help="1 is greedy [default: as the run was set].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the answers.")
 def command(
@@ -56,6 +59,7 @@ def command(
     split: Split | Literal["all"] | None,
     items: Path | None,
     features: tuple[Path, ...],
+    weights: Path | None,
     beam: int | None,
     as_json: bool,
 ) -> None:
@@ -101,8 +105,7 @@ def command(
             why = "the runs of 'embed' decide alone" if is_outvoted else f"it is a run of {run.task!r}"
             warn(f"{run.folder}: not asked, for {why}.")
     opened = deciding
-    if not features:
-        _check_computable(opened, corpora)
+    backbone = None if features else _backbone_of(opened, corpora, weights)
     java = find_java() if task_name == "describe" else None
     if task_name == "describe" and java is None:
         warn(NO_JAVA)
@@ -112,7 +115,7 @@ def command(
         own_items = [item for some in clips.items.values() for item in some]
         for part in parts_without_items(whole, clips, own_items):
             warn(f"{part.root}: it brings no items of {task_name!r} and another corpus does: left out.")
-    store = features_of(corpora, whole, features)
+    store = features_of(corpora, whole, features, backbone)
     _check_features(opened, store, clips, corpora)
     first = next((run for run in opened if run.task == task_name), opened[0])
     decoding = first.settings.decoding
@@ -200,22 +203,28 @@ def _measured_clips(
     return replace(whole, clips=clips, items={(task_of(own[0]), "test"): tuple(own)} if own else {})
 
 
-def _check_computable(runs: Sequence[TrainedRun], corpora: Sequence[Path]) -> None:
-    """Without --features those of the default backbone are computed.
+def _backbone_of(runs: Sequence[TrainedRun], corpora: Sequence[Path], weights: Path | None) -> Backbone:
+    """What makes the features that runs need, where no folder of them is given.
 
     Raises:
-        UsageError: a run was trained on others.
+        UsageError: a run was trained on imported features, or runs on those of different networks.
     """
     from ctsan.errors import UsageError
-    from ctsan.video.backbone import DEFAULT_BACKBONE
+    from ctsan.video.backbones import backbone_of, network_key
 
     for run in runs:
-        if run.recipe.details.get("imported") or run.recipe.backbone != DEFAULT_BACKBONE:
-            kind = "imported features" if run.recipe.details.get("imported") else "features"
+        if run.recipe.details.get("imported"):
             raise UsageError(
-                f"{run.folder}: it was trained on {kind} of {run.recipe.backbone}. Give a folder of such of "
-                f"{listed(corpora)} with --features FOLDER, or make it: {features_command(corpora, run.recipe)}"
+                f"{run.folder}: it was trained on imported features of {run.recipe.backbone}. Give a folder "
+                f"of such of {listed(corpora)} with --features FOLDER, or make it: "
+                f"{features_command(corpora, run.recipe)}"
             )
+        if network_key(run.recipe) != network_key(runs[0].recipe):
+            raise UsageError(
+                f"{run.folder}: it was trained on features of {run.recipe.backbone}, and {runs[0].folder} on "
+                f"others, of {runs[0].recipe.backbone}. Evaluate runs of one network."
+            )
+    return backbone_of(runs[0].recipe, weights)
 
 
 def _check_features(

@@ -14,14 +14,29 @@ from ctsan.errors import UsageError
 
 if TYPE_CHECKING:
     from ctsan.data.corpus import Corpus
+    from ctsan.video.backbones import Backbone
     from ctsan.video.extraction import Outcome, Report
     from ctsan.video.store import FeatureStore, Recipe
 
 
+NOT_FOR_FILES = (
+    "Imported features train and evaluate models. Such models cannot be asked about video files: ctsan does "
+    "not have the network. If it can be exported to ONNX, give that instead: --backbone onnx:FILE"
+)
+
+BACKBONE = click.option(
+    "--backbone",
+    "backbone_name",
+    metavar="NAME",
+    help="Network of 'ctsan backbone list', onnx:FILE, or hf:NAME for CLIP, SigLIP or DINOv2.",
+)
+WEIGHTS = click.option("--weights", type=click.Path(path_type=Path), help="Weights file; a ResNet needs one.")
+
+
 @click.command("features")
 @click.argument("corpora", metavar="CORPUS...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--backbone", "backbone_name", help="Network: 'ctsan backbone list' shows them.")
-@click.option("--weights", type=click.Path(path_type=Path), help="Weights file; a ResNet needs one.")
+@BACKBONE
+@WEIGHTS
 @click.option(
     "--out",
     "outs",
@@ -32,7 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--mirror", is_flag=True, help="Also store maps of the mirrored frames (the paper's augmentation)."
 )
-@click.option("--engine", help="onnxruntime or torch [default: the fastest here].")
+@click.option("--engine", help="onnxruntime, openvino or torch [default: the fastest here].")
 @click.option("--workers", type=click.IntRange(min=1), help="Clips at a time [default: the number of cores].")
 @click.option(
     "--import",
@@ -66,13 +81,15 @@ def command(
     Examples:
       ctsan features my-clips/
       ctsan features LSMDC16/ --backbone resnet152 --weights resnet152.pth --mirror
+      ctsan features my-clips/ --backbone onnx:net.onnx
+      ctsan features my-clips/ --backbone hf:openai/clip-vit-base-patch32
       ctsan features my-clips/ --import my-arrays/ --backbone slowfast --out features/
       ctsan features my-clips/ MSR-VTT/
       ctsan features my-clips/ MSR-VTT/ --out features/mine --out features/msr-vtt
     """
     from ctsan.data.reading import read_corpus
     from ctsan.folders import default_folder
-    from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
+    from ctsan.video.backbones import DEFAULT_BACKBONE
     from ctsan.video.engine import check_engine, load_engine
     from ctsan.video.extraction import extract_features
     from ctsan.video.imported import arrays_of, import_features
@@ -87,18 +104,19 @@ def command(
         raise UsageError("--mirror, --weights and --engine do not go with --import: nothing is computed.")
     name = backbone_name or ("imported" if arrays else DEFAULT_BACKBONE)
     read = [read_corpus(corpus) for corpus in corpora]
-    folders = outs or [
-        default_folder("features", corpus) / (f"{name}-mirrored" if mirror else name) for corpus in corpora
-    ]
     fill: Callable[..., Report]
     if arrays:
+        warn(NOT_FOR_FILES)
+        folders = outs or [default_folder("features", corpus) / name for corpus in corpora]
         sources = [
             arrays_of([clip.id for clip in clips], folder) for clips, folder in zip(read, arrays, strict=True)
         ]
         fill = partial(import_features, name=name, pool=pool)
     else:
         sources = [[(clip.id, clip.path) for clip in clips] for clips in read]
-        backbone = find_backbone(name, weights)
+        backbone = named_backbone(name, weights)
+        name = backbone.name
+        folders = outs or [features_folder(corpus, backbone, mirrored=mirror) for corpus in corpora]
         run = load_engine(backbone, engine=check_engine(engine) if engine else None)
         fill = partial(extract_features, backbone=backbone, mirrored=mirror, engine=run)
     reports = []
@@ -166,21 +184,36 @@ def check_one_each(option: str, folders: Sequence[Path], corpora: Sequence[Path]
 
 def features_command(corpora: Sequence[Path], like: Recipe | None = None) -> str:
     """The command that makes features of corpora, as a recipe says, for messages."""
-    from ctsan.video.backbone import RESNETS
+    from ctsan.video.backbones import BACKBONES
 
     options = ""
     if like is not None:
-        arrays = " --import ARRAYS" * len(corpora) if like.details.get("imported") else ""
-        weights = " --weights FILE" if like.backbone in RESNETS else ""
+        spec = BACKBONES.get(like.backbone)
+        is_imported = bool(like.details.get("imported"))
+        arrays = " --import ARRAYS" * len(corpora) if is_imported else ""
+        weights = " --weights FILE" if spec and not spec.packaged and not is_imported else ""
         options = f"{arrays} --backbone {like.backbone}{weights}"
     return f"ctsan features {' '.join(map(str, corpora))}{options}{' --out FOLDER' * len(corpora)}"
 
 
-def features_of(corpora: Sequence[Path], clips: Corpus, folders: Sequence[Path]) -> FeatureStore:
-    """The features in folders, one a corpus; without any, those in the cache, made if need be."""
+def named_backbone(name: str, weights: Path | None = None) -> Backbone:
+    """The backbone that a person names; what had to be assumed of their own network is said."""
+    from ctsan.video.backbones import find_backbone
+
+    backbone = find_backbone(name, weights)
+    for assumption in backbone.assumed:
+        warn(f"{backbone.name}: assumed {assumption}.")
+    return backbone
+
+
+def features_of(
+    corpora: Sequence[Path], clips: Corpus, folders: Sequence[Path], backbone: Backbone | None
+) -> FeatureStore:
+    """The features in folders, one a corpus; without any, a backbone's in the cache, made if need be."""
     if not folders:
-        folders = [features_folder(corpus, mirrored=False) for corpus in corpora]
-        make_features(clips, folders, mirrored=False)
+        assert backbone is not None  # one of the two is known
+        folders = [features_folder(corpus, backbone, mirrored=False) for corpus in corpora]
+        make_features(clips, folders, backbone, mirrored=False)
     return open_features(clips, folders)
 
 
@@ -192,22 +225,19 @@ def open_features(clips: Corpus, folders: Sequence[Path]) -> FeatureStore:
     return open_stores(folders, [part.ids for part in parts_of(clips)])
 
 
-def features_folder(corpus: Path, *, mirrored: bool) -> Path:
+def features_folder(corpus: Path, backbone: Backbone, *, mirrored: bool) -> Path:
     from ctsan.folders import default_folder
-    from ctsan.video.backbone import DEFAULT_BACKBONE
 
-    name = f"{DEFAULT_BACKBONE}-mirrored" if mirrored else DEFAULT_BACKBONE
-    return default_folder("features", corpus) / name
+    name = backbone.folder_name
+    return default_folder("features", corpus) / (f"{name}-mirrored" if mirrored else name)
 
 
-def make_features(clips: Corpus, folders: Sequence[Path], *, mirrored: bool) -> None:
+def make_features(clips: Corpus, folders: Sequence[Path], backbone: Backbone, *, mirrored: bool) -> None:
     """Make the features of each corpus that the clips are of, or bring them up to date."""
     from ctsan.data.corpus import parts_of
-    from ctsan.video.backbone import DEFAULT_BACKBONE, find_backbone
     from ctsan.video.engine import load_engine
     from ctsan.video.extraction import extract_features
 
-    backbone = find_backbone(DEFAULT_BACKBONE)
     engine = load_engine(backbone)
     unreadable: list[str] = []
     with progress_bar(len(clips), what="features") as bar:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ctsan.cli.features import features_command, features_folder, make_features, open_features
+from ctsan.cli.features import NOT_FOR_FILES, features_command, features_folder, make_features, open_features
 from ctsan.cli.output import count, listed, warn
 from ctsan.config import Settings, load_settings
 from ctsan.data.corpus import Corpus, ItemTask, Split
@@ -31,7 +31,7 @@ from ctsan.training.run_folder import (
     weights_digest,
 )
 from ctsan.training.setup import set_up_task
-from ctsan.video.backbone import DEFAULT_BACKBONE
+from ctsan.video.backbones import DEFAULT_BACKBONE, Backbone, find_backbone
 from ctsan.video.store import FeatureStore, Recipe
 from ctsan.video.store_union import folders_of
 
@@ -56,16 +56,23 @@ class Order:
     features: tuple[Path, ...]  # a folder for each corpus; made in the cache if none are given
     source: Path | None  # a run to start from
     vectors: Path | None = None  # of words, learnt elsewhere
+    backbone: Backbone | None = None  # of the features that are made; the default if none is given
 
     @property
     def place(self) -> str:
         """Where the corpora are, for messages."""
         return listed(self.corpora)
 
+    @property
+    def network(self) -> Backbone:
+        return self.backbone or find_backbone(DEFAULT_BACKBONE)
+
     def stores(self, settings: Settings) -> tuple[Path, ...]:
         """The folder of each corpus' features."""
         mirrored = settings.training.mirror
-        return self.features or tuple(features_folder(corpus, mirrored=mirrored) for corpus in self.corpora)
+        return self.features or tuple(
+            features_folder(corpus, self.network, mirrored=mirrored) for corpus in self.corpora
+        )
 
 
 def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
@@ -200,10 +207,12 @@ def _prepare_features(order: Order, clips: Corpus, settings: Settings, source: T
     """How the features were made that there are now."""
     if not order.features:
         if source:
-            _check_backbone(order, source, DEFAULT_BACKBONE)
-        make_features(clips, order.stores(settings), mirrored=settings.training.mirror)
+            _check_backbone(order, source, order.network.name)
+        make_features(clips, order.stores(settings), order.network, mirrored=settings.training.mirror)
     features = open_features(clips, order.stores(settings))
     recipe = features.manifest.recipe
+    if recipe.details.get("imported"):
+        warn(NOT_FOR_FILES)
     if source:
         _check_backbone(order, source, recipe.backbone)
         if replace(recipe, mirrored=source.recipe.mirrored) != source.recipe:

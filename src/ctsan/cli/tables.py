@@ -150,7 +150,8 @@ def _workshop(
             "check' shows the splits; without any, three sources or more are split for you."
         )
     if features is None:
-        make_features(clips, order.stores(settings[0]), mirrored=settings[0].training.mirror)
+        mirrored = settings[0].training.mirror
+        make_features(clips, order.stores(settings[0]), order.network, mirrored=mirrored)
     store = open_features(clips, order.stores(settings[0]))
     check_features(order, clips, store, ("train", "val", "test"))
     warn_unless_mirrored(order, settings[0], store)

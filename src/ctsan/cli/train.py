@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ctsan.cli.features import BACKBONE, WEIGHTS, named_backbone
 from ctsan.cli.output import count, print_json, progress_bar, warn
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ctsan.tasks.building import TaskName
     from ctsan.tasks.task import Task
     from ctsan.training.loop import Progress, Result
+    from ctsan.video.backbones import Backbone
 
 _PARTED = 0.15  # from this difference on, a detector is said to know its training clips by heart
 
@@ -40,6 +42,7 @@ _EXAMPLES = """
 Examples:
   ctsan train {task} --corpus my-clips/ --out runs/mine
   ctsan train {task} --corpus my-clips/ --out runs/k20 --set detector.num_concepts=20
+  ctsan train {task} --corpus my-clips/ --out runs/net --backbone onnx:net.onnx
   ctsan train {task} --corpus LSMDC16/ --out runs/paper --profile paper --features features/
   ctsan train {task} --corpus my-clips/ --out runs/tuned --from runs/described
   ctsan train {task} --corpus my-clips/ --out runs/tuned --from default
@@ -76,6 +79,8 @@ def _command_for(task_name: TaskName) -> click.Command:
         multiple=True,
         help="Folder that 'ctsan features' filled, one a corpus [default: in the cache, made if need be].",
     )
+    @BACKBONE
+    @WEIGHTS
     @click.option(
         "--from",
         "source",
@@ -108,6 +113,8 @@ def _command_for(task_name: TaskName) -> click.Command:
         profile: str,
         overrides: tuple[str, ...],
         features: tuple[Path, ...],
+        backbone_name: str | None,
+        weights: Path | None,
         source: Path | None,
         transfer: str | None,
         vectors: Path | None,
@@ -122,6 +129,12 @@ def _command_for(task_name: TaskName) -> click.Command:
         if transfer and source is None:
             raise UsageError("--transfer says what to take over from a run. Name one: --from RUN")
         check_one_each("--features", features, corpora)
+        if features and (backbone_name or weights):
+            raise UsageError(
+                "--features names maps that are made already, and --backbone and --weights a network to make "
+                "some with. Leave out one."
+            )
+        source = source and run_to_start_from(source, task_name)
         taking = (f"training.transfer={transfer}",) if transfer else ()
         order = Order(
             task=task_name,
@@ -129,8 +142,11 @@ def _command_for(task_name: TaskName) -> click.Command:
             profile=profile,
             overrides=(*overrides, *taking),
             features=features,
-            source=source and run_to_start_from(source, task_name),
+            source=source,
             vectors=vectors,
+            backbone=None
+            if features
+            else _backbone(backbone_name, weights, out / "1" if ensemble else out, source),
         )
         _train(order, out, ensemble, as_json=as_json)
 
@@ -139,6 +155,29 @@ def _command_for(task_name: TaskName) -> click.Command:
 
 for _task in _HELP:
     command.add_command(_command_for(_task))
+
+
+def _backbone(name: str | None, weights: Path | None, run: Path, source: Path | None) -> Backbone:
+    """The network that a person names; else that of the run to go on with or to start from; else the default.
+
+    Raises:
+        UsageError: it is not there, or that run was trained on imported features.
+    """
+    from ctsan.errors import UsageError
+    from ctsan.trained_run import FEATURES_FILE, read_recipe
+    from ctsan.training.run_folder import has_begun
+    from ctsan.video.backbones import DEFAULT_BACKBONE, backbone_of
+
+    known = run if has_begun(run) else source
+    if name or known is None or not (known / FEATURES_FILE).is_file():
+        return named_backbone(name or DEFAULT_BACKBONE, weights)
+    recipe = read_recipe(known)
+    if recipe.details.get("imported"):
+        raise UsageError(
+            f"{known}: it was trained on imported features of {recipe.backbone}, which ctsan cannot compute. "
+            "Give a folder of such: --features FOLDER"
+        )
+    return backbone_of(recipe, weights)
 
 
 def _train(order: Order, out: Path, ensemble: int | None, *, as_json: bool) -> None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,10 @@ from ctsan.model.video_encoder import VideoEncoder
 from ctsan.tasks.saying import NEVER_SAID
 from ctsan.text.vocabulary import BOS, EOS
 from ctsan.trained_run import TrainedRun
-from ctsan.video.backbone import Backbone, feature_maps, find_backbone
+from ctsan.video.backbones import Backbone, backbone_of
+from ctsan.video.backbones.composing import write_composed
+from ctsan.video.backbones.feature_maps import FeatureMaps
+from ctsan.video.engine import run_network
 from ctsan.video.frames import MAX_FRAMES, SPACING
 
 MODEL_FILE = "model.json"
@@ -46,7 +50,7 @@ class _Part:
     """One network, with an example of what goes in and of what the model itself makes of it."""
 
     file: str
-    network: nn.Module
+    network: nn.Module | Callable[[Path], None]  # or what writes it
     inputs: Mapping[str, Tensor]
     expected: Mapping[str, Tensor | None]  # by the names of the outputs; None is only remembered
     many: Mapping[str, int]  # the axis of each input that may have any length, the same for all
@@ -69,7 +73,7 @@ def export_onnx(run: TrainedRun, out: Path, *, weights: Path | None = None) -> d
         CtsanError: ONNX Runtime computes something else.
     """
     model = _paper_model(run)
-    backbone = find_backbone(run.recipe.backbone, weights)
+    backbone = backbone_of(run.recipe, weights)
     with torch.no_grad():
         parts = _parts(run, model, backbone)
         differences = {part.file: _export(part, out / part.file) for part in parts}
@@ -118,8 +122,13 @@ def _parts(run: TrainedRun, model: DescriptionModel, backbone: Backbone) -> list
     count, size = run.settings.model.max_frames, backbone.image_size
     coarse = torch.rand(count, 3, 8, 8, generator=draw) * 255
     frames = nn.functional.interpolate(coarse, size=size, mode="bilinear").byte().permute(0, 2, 3, 1)
-    see = feature_maps(backbone, half=False)
-    maps = see(frames)
+    see: nn.Module | Callable[[Path], None]
+    if backbone.spec.graph is None:
+        see = FeatureMaps(backbone, half=False)
+        maps = see(frames)
+    else:
+        see = partial(write_composed, backbone)
+        maps = torch.from_numpy(run_network(backbone)(frames.numpy()))
     encoded = model.clip_encoder(maps[None].half().float(), torch.ones(1, count, dtype=torch.bool))
     assert isinstance(model.clip_encoder.detector, ConceptDetector)  # see `_paper_model`
     nothing = torch.zeros_like(encoded.state.hidden)
@@ -177,19 +186,22 @@ def _export(part: _Part, file: Path) -> float:
     with replacing(file) as temporary:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the exporter warns of its own deprecated parts
-            torch.onnx.export(
-                part.network.eval(),
-                tuple(part.inputs.values()),
-                temporary,
-                dynamo=True,
-                external_data=False,
-                input_names=list(part.inputs),
-                output_names=list(part.expected),
-                dynamic_shapes=[
-                    {part.many[name]: length} if name in part.many else {} for name in part.inputs
-                ],
-                verbose=False,
-            )
+            if not isinstance(part.network, nn.Module):
+                part.network(temporary)
+            else:
+                torch.onnx.export(
+                    part.network.eval(),
+                    tuple(part.inputs.values()),
+                    temporary,
+                    dynamo=True,
+                    external_data=False,
+                    input_names=list(part.inputs),
+                    output_names=list(part.expected),
+                    dynamic_shapes=[
+                        {part.many[name]: length} if name in part.many else {} for name in part.inputs
+                    ],
+                    verbose=False,
+                )
         difference = _difference(temporary, part)
         if not difference <= TOLERANCE:
             raise CtsanError(

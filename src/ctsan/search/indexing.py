@@ -131,6 +131,8 @@ def _looking(
     store: Library, runs: Sequence[TrainedRun], weights: Path | None, ray: str | None
 ) -> Iterator[_Looking]:
     watcher = Watcher(weights)
+    for run in runs:
+        watcher.backbone(run.recipe)  # before any work: is its network there?
     if ray is None:
         look_at = partial(look_at_clips, runs=runs, watcher=watcher)
         yield _Looking(store, runs, watcher, look_at, at_once=_FILES_AT_ONCE)

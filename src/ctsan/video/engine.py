@@ -1,5 +1,7 @@
 """What runs a backbone: ONNX Runtime on processors, PyTorch on a GPU and wherever the former is missing.
 
+OpenVINO runs where it is asked for. A backbone that is an ONNX file is run as it is, on the processor.
+
 `bench/engines.py` compares the engines; they agree to `TOLERANCE`.
 """
 
@@ -11,7 +13,7 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from filelock import FileLock
@@ -19,13 +21,15 @@ from numpy.typing import NDArray
 
 from ctsan import __version__
 from ctsan.atomic import replacing
+from ctsan.device import usable_cores
 from ctsan.errors import UsageError
 from ctsan.folders import cache_folder
-from ctsan.video.backbone import Backbone, feature_maps
+from ctsan.video.backbones import Backbone
+from ctsan.video.backbones.onnx_network import runnable, to_input, to_maps
 
 logger = logging.getLogger(__name__)
 
-EngineName = Literal["onnxruntime", "torch"]
+EngineName = Literal["onnxruntime", "openvino", "torch"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 BATCH = 4  # frames at a time: more do not make a processor faster, and cost memory
@@ -38,19 +42,27 @@ Engine = Callable[[Pixels], Maps]  # (N, size, size, 3) -> (N, h, w, C); may be 
 
 
 def load_engine(backbone: Backbone, *, engine: EngineName | None = None, threads: int = 1) -> Engine:
-    """A function from frames to feature maps; `engine` None picks the fastest one here."""
-    match engine or fastest_engine():
-        case "onnxruntime":
-            return _onnxruntime(backbone, threads)
+    """A function from frames to feature maps; `engine` None picks the fastest one here.
+
+    Raises:
+        UsageError: the engine is not installed, or cannot run the backbone.
+    """
+    match engine or fastest_engine(backbone):
         case "torch":
             return _torch(backbone, threads)
+        case "onnxruntime":
+            return _of_graph(backbone, _onnxruntime, threads)
+        case "openvino":
+            return _of_graph(backbone, _openvino, threads)
 
 
-def fastest_engine() -> EngineName:
-    """PyTorch with a GPU, else ONNX Runtime where it is installed."""
+def fastest_engine(backbone: Backbone) -> EngineName:
+    """PyTorch with a GPU, else ONNX Runtime where it is installed; an ONNX file has no choice."""
     from ctsan.device import best_device
 
     has_onnx = all(importlib.util.find_spec(package) for package in ("onnx", "onnxscript", "onnxruntime"))
+    if backbone.spec.graph is not None:
+        return "onnxruntime"
     return "onnxruntime" if best_device() == "cpu" and has_onnx else "torch"
 
 
@@ -60,7 +72,47 @@ def _in_batches(run: Callable[[Pixels], Maps], batch: int) -> Engine:
     )
 
 
-def _onnxruntime(backbone: Backbone, threads: int) -> Engine:
+Graph = Callable[[NDArray[Any]], NDArray[Any]]  # an ONNX network with one input and one output
+LoadGraph = Callable[[str | bytes, int], Graph]  # a file or its bytes, and the threads that it may use
+
+
+def _of_graph(backbone: Backbone, load: LoadGraph, threads: int) -> Engine:
+    if backbone.spec.graph is None:
+        return _in_batches(load(str(onnx_file(backbone)), threads), BATCH)
+    maps_of = run_network(backbone, load=load, threads=threads)
+
+    def run(frames: Pixels) -> Maps:
+        with np.errstate(over="ignore"):
+            maps = maps_of(frames).astype(np.float16)
+        if not np.isfinite(maps).all():
+            raise UsageError(
+                f"{backbone.weights}: it gives NaN, or numbers beyond half precision (65,504). Check its "
+                "normalisation with 'ctsan backbone check', or name another \"output\"."
+            )
+        return maps
+
+    return _in_batches(run, backbone.spec.graph.batch or BATCH)
+
+
+def run_network(
+    backbone: Backbone, *, load: LoadGraph | None = None, threads: int = 1
+) -> Callable[[Pixels], NDArray[np.float32]]:
+    """An ONNX file with preprocessing and pooling around it; the maps are not rounded."""
+    spec = backbone.spec
+    assert spec.graph is not None
+    batch = spec.graph.batch
+    network = (load or _onnxruntime)(runnable(backbone.weights, spec.graph.output), threads)
+
+    def run(frames: Pixels) -> NDArray[np.float32]:
+        given = to_input(frames, spec)
+        if batch:  # it takes so many and no other number
+            given = np.concatenate([given, np.zeros((batch - len(given), *given.shape[1:]), given.dtype)])
+        return to_maps(network(given)[: len(frames)], spec)
+
+    return run
+
+
+def _onnxruntime(network: str | bytes, threads: int) -> Graph:
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import: nothing is sent anywhere
     import onnxruntime
 
@@ -69,24 +121,54 @@ def _onnxruntime(backbone: Backbone, threads: int) -> Engine:
     options.inter_op_num_threads = 1
     # Idle threads must not spin: the other cores are decoding.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(onnx_file(backbone), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(network, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
 
-    def run(frames: Pixels) -> Maps:
-        maps: Maps = session.run(None, {"frames": frames})[0]
-        return maps
+    def run(frames: NDArray[Any]) -> NDArray[Any]:
+        found: NDArray[Any] = session.run(None, {name: frames})[0]
+        return found
 
-    return _in_batches(run, BATCH)
+    return run
+
+
+def _openvino(network: str | bytes, threads: int) -> Graph:
+    try:
+        import openvino
+    except ImportError:
+        raise UsageError(
+            "--engine openvino needs a package that is not installed. Get it: pip install 'ctsan[openvino]'"
+        ) from None
+    cores = usable_cores()
+    options = {
+        "INFERENCE_NUM_THREADS": cores,
+        "NUM_STREAMS": max(1, cores // threads),  # calls at a time
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    core = openvino.Core()
+    model = core.compile_model(core.read_model(network), "CPU", options)
+
+    def run(frames: NDArray[Any]) -> NDArray[Any]:
+        found: NDArray[Any] = model.create_infer_request().infer([frames])[0]
+        return found
+
+    return run
 
 
 def _torch(backbone: Backbone, threads: int) -> Engine:
+    if backbone.spec.graph is not None:
+        raise UsageError(
+            f"{backbone.name} is an ONNX file, which PyTorch does not run. Take --engine onnxruntime or "
+            "openvino."
+        )
     import torch
 
     from ctsan.device import best_device
+    from ctsan.video.backbones.feature_maps import FeatureMaps
 
     device = torch.device(best_device())
     if device.type == "cpu":
         torch.set_num_threads(threads)
-    module = feature_maps(backbone).to(device)
+    module = FeatureMaps(backbone).to(device)
 
     @torch.inference_mode()
     def run(frames: Pixels) -> Maps:
@@ -98,7 +180,7 @@ def _torch(backbone: Backbone, threads: int) -> Engine:
 
 def onnx_file(backbone: Backbone) -> Path:
     """The backbone as ONNX, exported once and kept in the cache folder."""
-    path = cache_folder() / "onnx" / f"{backbone.name}-{backbone.digest[:16]}-{__version__}.onnx"
+    path = cache_folder() / "onnx" / f"{backbone.key}-{__version__}.onnx"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):  # another process may be at it
@@ -113,12 +195,14 @@ def export_onnx(backbone: Backbone, path: Path) -> None:
     """Write the backbone with its preprocessing and pooling as one ONNX file, any number of frames."""
     import torch
 
+    from ctsan.video.backbones.feature_maps import FeatureMaps
+
     example = torch.zeros((2, backbone.image_size, backbone.image_size, 3), dtype=torch.uint8)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter warns of its own deprecated parts
         torch.onnx.export(
-            feature_maps(backbone),
+            FeatureMaps(backbone),
             (example,),
             path,
             dynamo=True,

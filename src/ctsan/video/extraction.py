@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from ctsan.device import usable_cores
 from ctsan.errors import StoreError, VideoError
-from ctsan.video.backbone import Backbone
+from ctsan.video.backbones import Backbone
 from ctsan.video.engine import Engine, load_engine
 from ctsan.video.frames import MAX_FRAMES, SPACING, sample_frames
 from ctsan.video.store import (
@@ -75,22 +75,7 @@ def extract_features(
     Raises:
         StoreError: the folder holds features of another recipe, or cannot be written.
     """
-    recipe = Recipe(
-        backbone=backbone.name,
-        grid=backbone.grid,
-        channels=backbone.channels,
-        mirrored=mirrored,
-        details={
-            "weights": backbone.digest,
-            "image_size": backbone.image_size,
-            "resize": "squash, bicubic",
-            "mean": backbone.mean,
-            "std": backbone.std,
-            "pooling": "2x2 max, odd row kept",
-            "spacing": SPACING,
-            "max_frames": MAX_FRAMES,
-        },
-    )
+    recipe = recipe_of(backbone, mirrored=mirrored)
     run = engine or load_engine(backbone)
 
     def features_of(path: Path) -> ClipFeatures:
@@ -103,6 +88,16 @@ def extract_features(
         )
 
     return fill_store(clips, folder, recipe, features_of, workers=workers, on_clip=on_clip)
+
+
+def recipe_of(backbone: Backbone, *, mirrored: bool) -> Recipe:
+    return Recipe(
+        backbone=backbone.name,
+        grid=backbone.grid,
+        channels=backbone.channels,
+        mirrored=mirrored,
+        details=backbone.details() | {"spacing": SPACING, "max_frames": MAX_FRAMES},
+    )
 
 
 def fill_store(

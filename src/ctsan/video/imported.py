@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ctsan.errors import StoreError, VideoError
+from ctsan.video.backbones.onnx_network import max_pool
 from ctsan.video.extraction import Outcome, Report, Source, fill_store
 from ctsan.video.frames import MAX_FRAMES
 from ctsan.video.store import ClipFeatures, Maps, Recipe
@@ -128,7 +127,7 @@ def _read_array(path: Path, pool: bool) -> Maps:
     if len(array) > MAX_FRAMES:
         array = array[np.arange(MAX_FRAMES) * len(array) // MAX_FRAMES]
     if pool:
-        array = _max_pool(array)
+        array = max_pool(np.asarray(array), 2)
     with np.errstate(over="ignore"):
         maps = np.ascontiguousarray(array, dtype=np.float16)
     if not np.isfinite(maps).all():
@@ -136,13 +135,3 @@ def _read_array(path: Path, pool: bool) -> Maps:
             path, "holds NaN, or numbers beyond half precision (65,504)", "Export the features again."
         )
     return maps
-
-
-def _max_pool(array: NDArray[Any]) -> NDArray[Any]:
-    """2x2 max-pool of (N, h, w, C) that keeps an odd last row and column."""
-    _, height, width, _ = array.shape
-    padding = ((0, 0), (0, height % 2), (0, width % 2), (0, 0))
-    padded = np.pad(np.asarray(array), padding, constant_values=-np.inf)
-    rows = np.maximum(padded[:, ::2], padded[:, 1::2])
-    pooled: NDArray[Any] = np.maximum(rows[:, :, ::2], rows[:, :, 1::2])
-    return pooled

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -76,6 +76,16 @@ def frames_of_shots(
         chosen = [taken[place] for place in subsample(len(taken), max_frames)]
         pixels = np.stack([pixels for pixels, _ in chosen if pixels is not None])
         yield shot, Frames(pixels, np.array([time for _, time in chosen]))
+
+
+def frames_of_sizes(path: Path, sizes: Sequence[int]) -> Iterator[tuple[Shot, dict[int, Frames]]]:
+    """Every shot with its frames in several sizes; the video is decoded once for each.
+
+    Raises:
+        VideoError: the video cannot be read.
+    """
+    for parts in zip(*(frames_of_shots(path, size=size) for size in sizes), strict=True):
+        yield parts[0][0], {size: frames for size, (_, frames) in zip(sizes, parts, strict=True)}
 
 
 def _pieces(path: Path, *, size: int | None, spacing: float = SPACING) -> Iterator[_Piece]:

@@ -8,10 +8,11 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ctsan.errors import CtsanError
+from ctsan.watching import NeededNetwork
 from ctsan.web.limits import Limits
 from ctsan.web.messages import Message, pack, receive
 
@@ -39,13 +40,21 @@ class Readers:
     """Workers that wait for files.
 
     Args:
-        max_frames: of a clip that runs take in, by the name of the network whose maps they want.
+        networks: whose maps runs want, by their keys.
         weights: the file of a network that is not installed with ctsan.
     """
 
-    def __init__(self, max_frames: Mapping[str, list[int]], limits: Limits, *, weights: Path | None) -> None:
-        named = [[name, str(weights) if weights else None, own] for name, own in max_frames.items()]
-        self._settings = json.dumps({"backbones": named, "memory": limits.worker_bytes})
+    def __init__(
+        self, networks: Mapping[str, NeededNetwork], limits: Limits, *, weights: Path | None
+    ) -> None:
+        listed = [[key, asdict(recipe), max_frames] for key, (recipe, max_frames) in networks.items()]
+        self._settings = json.dumps(
+            {
+                "networks": listed,
+                "weights": str(weights) if weights else None,
+                "memory": limits.worker_bytes,
+            }
+        )
         self._limits = limits
         self._idle: asyncio.LifoQueue[_Worker | None] = asyncio.LifoQueue()  # None: one has to be started
         self._all: set[asyncio.subprocess.Process] = set()
@@ -149,6 +158,6 @@ class Readers:
             self._kill(worker)
             raise CtsanError(
                 "A worker that reads clips could not be started; what it said stands above. Check with "
-                "'ctsan backbone list' that the networks are there."
+                "'ctsan backbone check NETWORK' that it runs."
             ) from error
         return worker

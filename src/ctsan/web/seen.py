@@ -40,7 +40,7 @@ class SeenClips(Watcher):
 
     def add(self, clip: str, maps: Mapping[str, ClipMaps], times: NDArray[np.float64]) -> None:
         """Args:
-        maps: by the name of the backbone.
+        maps: by the key of their network.
         """
         self._clips[clip] = _Seen(times, maps)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ctsan.answers import Description, Scene
 from ctsan.video.clip_maps import ClipMaps
-from ctsan.watching import frames_taken
+from ctsan.watching import networks_needed
 from ctsan.web.catalogue import Catalogue
 from ctsan.web.clips import Clip, DescribedShot, Shelf
 from ctsan.web.limits import Limits
@@ -55,7 +55,7 @@ class Service:
             )
             self.catalogue = self._models.run_now(open_library)
             runs += self.catalogue.searcher.runs
-        self.readers = Readers(frames_taken(runs), limits, weights=weights)
+        self.readers = Readers(networks_needed(runs), limits, weights=weights)
         self.shelf = Shelf(limits)
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -211,7 +211,7 @@ class Service:
                 case "maps":
                     array = np.frombuffer(bytearray(body), dtype=np.float16).reshape(head["shape"])
                     times, places = np.array(head["times"]), np.array(head["places"], dtype=np.int64)
-                    maps[str(head["backbone"])] = ClipMaps(len(times), places, array)
+                    maps[str(head["network"])] = ClipMaps(len(times), places, array)
                 case "read":
                     seen.add(clip.id, maps, times)
                     maps = {}

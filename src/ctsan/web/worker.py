@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ctsan.errors import VideoError
-from ctsan.video.backbone import Backbone, find_backbone
+from ctsan.video.backbones import Backbone, backbone_of
 from ctsan.video.clip_maps import needed_frames
 from ctsan.video.engine import Engine, load_engine
 from ctsan.video.frames import Frames, pictures_at, probe, sample_frames
-from ctsan.video.shots import MAX_SECONDS, frames_of_shots
+from ctsan.video.shots import MAX_SECONDS, frames_of_sizes
+from ctsan.video.store import Recipe
 from ctsan.web.messages import Message, pack, receive_from
 
 _BATCH = 4  # frames between two signs of progress
@@ -36,6 +37,7 @@ _OPEN_FILES = 64
 
 @dataclass(frozen=True, slots=True)
 class Network:
+    key: str
     backbone: Backbone
     engine: Engine
     max_frames: list[int]  # of a clip that runs take in: one number or more
@@ -47,9 +49,10 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints goes to stderr, not among the messages
     networks = []
-    for name, weights, max_frames in settings["backbones"]:
-        backbone = find_backbone(name, Path(weights) if weights else None)
-        networks.append(Network(backbone, load_engine(backbone), max_frames))
+    weights = Path(settings["weights"]) if settings["weights"] else None
+    for key, recipe, max_frames in settings["networks"]:
+        backbone = backbone_of(Recipe(**{**recipe, "grid": tuple(recipe["grid"])}), weights)
+        networks.append(Network(key, backbone, load_engine(backbone), max_frames))
     _confine(settings["memory"])
     _send(out, Message({"kind": "started"}))
     while (request := receive_from(sys.stdin.buffer)) is not None:
@@ -123,13 +126,15 @@ def read_picture(file: Path, second: float) -> Message:
 
 
 def _read_shots(file: Path, networks: list[Network], most: int) -> Iterator[Message]:
-    size = networks[0].backbone.image_size  # the same for all there are
-    for number, (shot, frames) in enumerate(frames_of_shots(file, size=size)):
+    sizes = sorted({each.backbone.image_size for each in networks})
+    for number, (shot, by_size) in enumerate(frames_of_sizes(file, sizes)):
         if number == most:
             return
-        middle = frames.pixels[len(frames.pixels) // 2]
+        pictures = by_size[networks[0].backbone.image_size].pixels
+        middle = pictures[len(pictures) // 2]
         yield Message({"kind": "shot", "start": shot.start, "end": shot.end}, _jpeg(middle))
         for network in networks:
+            frames = by_size[network.backbone.image_size]
             places = needed_frames(len(frames.times), network.max_frames)
             yield _maps(network, places, network.engine(frames.pixels[places]), frames)
         yield Message({"kind": "shot read", "end": shot.end})
@@ -138,7 +143,7 @@ def _read_shots(file: Path, networks: list[Network], most: int) -> Iterator[Mess
 def _maps(network: Network, places: NDArray[np.int64], maps: NDArray[np.float16], frames: Frames) -> Message:
     head = {
         "kind": "maps",
-        "backbone": network.backbone.name,
+        "network": network.key,
         "places": places.tolist(),
         "shape": maps.shape,
         "times": frames.times.tolist(),

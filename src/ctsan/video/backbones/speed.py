@@ -1,0 +1,41 @@
+"""How long networks take for a frame, measured in turns, so that a busy machine is busy for all of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ctsan.device import usable_cores
+from ctsan.video.engine import BATCH, Engine
+
+REFERENCE = "efficientnet-lite0"  # what times are compared with
+
+_ROUNDS = 5
+
+
+def milliseconds_a_frame(engines: Mapping[str, tuple[Engine, int]]) -> dict[str, float]:
+    """The median of some rounds, with a call a core at a time, as `ctsan features` does it.
+
+    Args:
+        engines: each with the pixels a side that it takes.
+    """
+    random = np.random.default_rng(0)
+    cores = usable_cores()
+    frames = {
+        name: random.integers(0, 256, (BATCH, size, size, 3), dtype=np.uint8)
+        for name, (_, size) in engines.items()
+    }
+    for name, (engine, _) in engines.items():
+        engine(frames[name])
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in range(_ROUNDS):
+            for name, (engine, _) in engines.items():
+                started = time.perf_counter()
+                list(pool.map(engine, [frames[name]] * cores))
+                times[name].append((time.perf_counter() - started) / (cores * BATCH) * 1000)
+    return {name: statistics.median(own) for name, own in times.items()}
