@@ -250,7 +250,7 @@ def test_item_files_are_checked_with_their_corpus(shapes: Path, tmp_path: Path) 
     [
         (("--backbone", "resnet50"), "resnet50 needs a weights file: --weights FILE"),
         (("--backbone", "efficientnet-lite9"), "Unknown backbone 'efficientnet-lite9'. Did you mean"),
-        (("--engine", "tensorflow"), "Unknown engine 'tensorflow'. There are: onnxruntime, torch."),
+        (("--engine", "tensorflow"), "Unknown engine 'tensorflow'. There are: onnxruntime, openvino, torch."),
         (("--pool",), "--pool goes with --import"),
         (("--import", ".", "--mirror"), "do not go with --import"),
         (("--import", "nowhere"), "nowhere: there is no such folder"),
