@@ -53,14 +53,20 @@ class ClipIndex:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.clips: Mapping[str, ClipRecord] = _Table(self, "clips", "frames, size, mtime_ns", ClipRecord)
-        self.unreadable: Mapping[str, str] = _Table(self, "unreadable", "reason", _decode)
         self._connect()
         for table in ("clips", "unreadable"):  # a file that is no index is named at once
             self.select(f"select id from {table} limit 1")
 
     def __reduce__(self) -> tuple[type[ClipIndex], tuple[Path]]:
         return ClipIndex, (self.path,)
+
+    @property
+    def clips(self) -> Mapping[str, ClipRecord]:
+        return _Table(self, "clips", "frames, size, mtime_ns", ClipRecord)
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        return _Table(self, "unreadable", "reason", _decode)
 
     def update(self, records: Mapping[str, ClipRecord], unreadable: Mapping[str, str]) -> None:
         """Enter clips that were read and such as could not be, in one transaction; others stay.
