@@ -2,8 +2,11 @@
 
 One store grows through the sizes, filled by `fill_store` as `ctsan features` fills it, but with small maps
 that are drawn instead of computed. At each size a new process opens it, looks up and reads clips at random;
-then one clip is added. Times are processor time, which other processes do not change: the page cache is warm,
-so reading waits for nothing; what is added also waits for the disk, a few milliseconds.
+then one clip is added. With --files N only the first N clips get files, and only these are read; the others
+stand in the index alone.
+
+Times are processor time, which other processes hardly change: the page cache is warm, so reading waits for
+nothing. Adding a clip also waits for the disk, which is not in it.
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import psutil
 from tabulate import tabulate
 
-from ctsan.video.extraction import fill_store
+from ctsan.video.clip_index import INDEX_FILE, ClipIndex, ClipRecord
+from ctsan.video.extraction import BLOCK, fill_store
 from ctsan.video.store import ClipFeatures, FeatureStore, Recipe
 
 FRAMES, CHANNELS = 4, 8
@@ -49,10 +54,20 @@ def fill_seconds(folder: Path, numbers: range, source: Path) -> float:
     return time.process_time() - started
 
 
-def measure_reading(folder: Path, count: int) -> dict[str, float]:
-    """Open a store of so many clips and read from it; called in a new process."""
+def enter_records(folder: Path, numbers: range, source: Path) -> None:
+    """Clips without files, in blocks as `fill_store` enters them."""
+    index, status = ClipIndex(folder / INDEX_FILE), source.stat()
+    record = ClipRecord(FRAMES, status.st_size, status.st_mtime_ns)
+    for start in range(0, len(numbers), BLOCK):
+        index.update({clip_name(number): record for number in numbers[start : start + BLOCK]}, {})
+
+
+def measure_reading(folder: Path, count: int, files: int) -> dict[str, float]:
+    """Open a store of so many clips and files and read from it; called in a new process."""
     process = psutil.Process()
-    names = [clip_name(number) for number in np.random.default_rng(0).integers(0, count, LOOKUPS)]
+    draw = np.random.default_rng(0)
+    names = [clip_name(number) for number in draw.integers(0, count, LOOKUPS)]
+    names_with_files = [clip_name(number) for number in draw.integers(0, files, LOOKUPS)]
     before, started = process.memory_info().rss, time.process_time()
     store = FeatureStore(folder)
     assert names[0] in store
@@ -60,7 +75,7 @@ def measure_reading(folder: Path, count: int) -> dict[str, float]:
     memory = process.memory_info().rss - before
     assert all(name in store for name in names)
     looked_up = time.process_time()
-    for name in names:
+    for name in names_with_files:
         assert len(store[name].maps) == FRAMES
     read = time.process_time()
     return {
@@ -78,37 +93,44 @@ def files_below(folder: str) -> Iterator[os.DirEntry[str]]:
             yield from files_below(entry.path)
 
 
-def disk_bytes(folder: Path) -> tuple[int, int, int]:
-    """Bytes of the clips' files, of all other files, and of the blocks that all of it takes."""
-    clips = others = blocks = 0
+class DiskUse(NamedTuple):
+    files: int  # of clips
+    clips: int  # bytes of these files
+    others: int  # bytes of all other files
+    blocks: int  # bytes of the blocks of files and folders, without those of other files
+
+
+def disk_use(folder: Path) -> DiskUse:
+    files = clips = others = blocks = 0
     for entry in files_below(str(folder)):
         status = entry.stat()
-        blocks += status.st_blocks * 512
         if entry.name.endswith(".safetensors"):
-            clips += status.st_size
-        elif entry.is_file():
+            files, clips = files + 1, clips + status.st_size
+        if entry.is_file() and not entry.name.endswith(".safetensors"):
             others += status.st_size
-    return clips, others, blocks
+        else:
+            blocks += status.st_blocks * 512
+    return DiskUse(files, clips, others, blocks)
 
 
-def row(folder: Path, size: int, seconds: float, new: int, source: Path) -> tuple[str, ...]:
-    clips, others, blocks = disk_bytes(folder)
-    command = [sys.executable, __file__, "--measure", str(folder), str(size)]
+def row(folder: Path, size: int, files: int, fill: float | None, source: Path) -> tuple[str, ...]:
+    use = disk_use(folder)
+    command = [sys.executable, __file__, "--measure", str(folder), str(size), str(files)]
     reading = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     one = fill_seconds(folder, range(size, size + 1), source)
-    again = fill_seconds(folder, range(size + 1), source)
+    again = fill_seconds(folder, range(files), source)
     return (
         f"{size:,}",
-        f"{others / size:.0f}",
-        f"{clips / size - TENSOR_BYTES:.0f}",
-        f"{blocks / size - TENSOR_BYTES:,.0f}",
+        f"{use.others / size:.0f}",
+        f"{use.clips / use.files - TENSOR_BYTES:.0f}",
+        f"{use.blocks / use.files - TENSOR_BYTES:,.0f}",
         f"{1000 * reading['open']:,.1f}",
         f"{reading['memory']:,.1f}",
         f"{reading['lookups']:,.0f}",
         f"{reading['reads']:,.0f}",
         f"{1000 * one:,.1f}",
-        f"{1e6 * seconds / new:,.0f}",
-        f"{1e6 * again / size:,.0f}",
+        f"{1e6 * fill:,.0f}" if fill else "",
+        f"{1e6 * again / files:,.0f}",
     )
 
 
@@ -116,7 +138,7 @@ HEADERS = (
     "clips",
     "index, B/clip",
     "headers, B/clip",
-    "blocks beyond maps, B/clip",
+    "blocks of the file beyond maps, B/clip",
     "open, ms",
     "memory, MB",
     "lookups/s",
@@ -131,18 +153,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--folder", type=Path, help="for the store: on the disk that is measured")
-    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--files", type=int, help="the first so many clips get files [default: all]")
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        print(json.dumps(measure_reading(Path(arguments.measure[0]), int(arguments.measure[1]))))
+        folder, count, files = arguments.measure
+        print(json.dumps(measure_reading(Path(folder), int(count), int(files))))
         return
     with tempfile.TemporaryDirectory(dir=arguments.folder) as temporary:
-        folder, source, rows, filled = Path(temporary) / "store", Path(temporary) / "source", [], 0
+        folder, source, rows, clips = Path(temporary) / "store", Path(temporary) / "source", [], 0
         source.write_bytes(b"a clip")
         for size in sorted(arguments.sizes):
-            seconds = fill_seconds(folder, range(filled, size), source)
-            rows.append(row(folder, size, seconds, size - filled, source))
-            filled = size + 1  # with the clip that was added
+            files = min(size, arguments.files or size)
+            new = range(clips, files)
+            fill = fill_seconds(folder, new, source) / len(new) if new else None
+            enter_records(folder, range(max(clips, files), size), source)
+            rows.append(row(folder, size, files, fill, source))
+            clips = size + 1  # with the clip that was added
             print(f"{size:,} clips measured", file=sys.stderr)
         print(tabulate(rows, headers=HEADERS, tablefmt="github", disable_numparse=True))
 
