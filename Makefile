@@ -70,6 +70,7 @@ bench: demo
 	$(BIN)/python bench/tagging.py
 	$(BIN)/python bench/engines.py
 	$(BIN)/python bench/features.py $(CORPUS)
+	$(BIN)/python bench/store.py --files 20000
 	for name in $(LITE); do $(BIN)/ctsan features $(CORPUS) --backbone $$name --out demo/bench/$$name; done
 	$(BIN)/python bench/probe.py $(CORPUS) --features $(addprefix demo/bench/,$(LITE))
 	$(BIN)/ctsan corpus make demo/shapes1000 --clips 1000 --seed 0

@@ -5,6 +5,8 @@ nothing with them, and then a bare forward pass of the same number of ready fram
 is the real one, in a process of its own, from start to end, with an empty folder. Rounds alternate, because
 machines are noisy. Then memory: the command's peak for ten clips, for all of them, and for ten thousand
 clips of one frame.
+
+Several corpora are taken as one, in one command.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ def forward_seconds(backbone_name: str, frames: int) -> float:
     """The forward pass alone, on tensors that are ready, extrapolated from a few hundred frames."""
     backbone = find_backbone(backbone_name)
     run = load_engine(backbone, engine="onnxruntime", threads=1)
-    size = backbone.image_size
-    batch = np.random.default_rng(0).integers(0, 256, (BATCH, size, size, 3), dtype=np.uint8)
+    shape = (BATCH, backbone.image_size, backbone.image_size, 3)
+    batch = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     rounds = max(usable_cores(), min(frames, 800) // BATCH)
     run(batch)
     started = time.perf_counter()
@@ -81,11 +83,14 @@ def command_seconds(corpus: Path, backbone: str) -> tuple[float, float]:
         return time.perf_counter() - started, peak / 1e6
 
 
-def subset(corpus: Path, folder: Path, count: int) -> Path:
-    """The first clips of a corpus, as a corpus of their own."""
-    clips = [{"clip": str(clip.path.resolve())} for clip in read_corpus(corpus).clips[:count]]
+def subset(corpora: list[Path], folder: Path, count: int | None = None) -> Path:
+    """So many clips, evenly from all of some corpora, as a corpus of their own; all clips by default."""
+    paths = [str(clip.path.resolve()) for corpus in corpora for clip in read_corpus(corpus)]
+    if count is not None and count < len(paths):
+        paths = [paths[number * len(paths) // count] for number in range(count)]
     folder.mkdir()
-    (folder / "clips.jsonl").write_text("".join(json.dumps(clip) + "\n" for clip in clips), encoding="utf-8")
+    lines = "".join(json.dumps({"clip": path}) + "\n" for path in paths)
+    (folder / "clips.jsonl").write_text(lines, encoding="utf-8")
     return folder
 
 
@@ -105,15 +110,15 @@ def pictures(pixels: NDArray[np.uint8], folder: Path, count: int) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("--clips", type=int, default=150, help="of the corpus, for the rate")
+    parser.add_argument("corpora", type=Path, nargs="+")
+    parser.add_argument("--clips", type=int, default=150, help="evenly from all corpora, for the rate")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--backbone", default=DEFAULT_BACKBONE)
     parser.add_argument("--no-memory", action="store_true")
     arguments = parser.parse_args()
     size = find_backbone(arguments.backbone).image_size
     with tempfile.TemporaryDirectory() as temporary:
-        small = subset(arguments.corpus, Path(temporary) / "some", arguments.clips)
+        small = subset(arguments.corpora, Path(temporary) / "some", arguments.clips)
         paths = [clip.path for clip in read_corpus(small)]
         decoding, forward, whole = [], [], []
         for _ in range(arguments.rounds):
@@ -135,13 +140,14 @@ def main() -> None:
             f"of the floor: {statistics.median(ratios):.2f} (rounds: {', '.join(f'{r:.2f}' for r in ratios)})"
         )
         if not arguments.no_memory:
-            ten = subset(arguments.corpus, Path(temporary) / "ten", 10)
+            ten = subset(arguments.corpora, Path(temporary) / "ten", 10)
+            every = subset(arguments.corpora, Path(temporary) / "all")
             many = pictures(sample_frames(paths[0], size=size).pixels[0], Path(temporary) / "many", 10_000)
             memory = [
                 (what, f"{command_seconds(corpus, arguments.backbone)[1]:.0f}")
                 for what, corpus in (
                     ("10 clips", ten),
-                    (f"all {len(read_corpus(arguments.corpus))} clips", arguments.corpus),
+                    (f"all {len(read_corpus(every)):,} clips", every),
                     ("10,000 clips of one frame", many),
                 )
             ]

@@ -95,10 +95,9 @@ def test_an_unreadable_clip_stops_nothing_and_is_listed(clips: Clips, tmp_path: 
     assert report.done == 4
     assert len(seen) == 6
     assert set(report.unreadable) == {"text", "gone"}
-    manifest = json.loads((tmp_path / "f/manifest.json").read_text())
-    assert "this is text, not a video" in manifest["unreadable"]["text"]
-    assert "there is no such file" in manifest["unreadable"]["gone"]
     store = FeatureStore(tmp_path / "f")
+    assert "this is text, not a video" in store.manifest.unreadable["text"]
+    assert "there is no such file" in store.manifest.unreadable["gone"]
     with pytest.raises(StoreError, match="no features of clip 'text': .*this is text, not a video"):
         store["text"]
     with pytest.raises(StoreError, match="it was not in the corpus"):
@@ -172,13 +171,19 @@ def test_features_of_two_backbones_never_mix(clips: Clips, tmp_path: Path) -> No
         extract_features(clips[:1], tmp_path / "f", backbone=find_backbone("efficientnet-lite1"))
 
 
-def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(clips: Clips, tmp_path: Path) -> None:
+def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(
+    clips: Clips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ctsan.video.extraction as module
+
+    monkeypatch.setattr(module, "BLOCK", 7)
     many = [(f"{clip} {n}", path) for n in range(30) for clip, path in clips]
     extract(many, tmp_path / "whole")
     script = (
         "import sys, json; from pathlib import Path\n"
         "from ctsan.video.backbones import find_backbone\n"
-        "from ctsan.video.extraction import extract_features\n"
+        "import ctsan.video.extraction as module; from ctsan.video.extraction import extract_features\n"
+        "module.BLOCK = 7\n"
         "clips = [(c, Path(p)) for c, p in json.loads(sys.argv[1])]\n"
         "extract_features(clips, Path(sys.argv[2]), backbone=find_backbone('efficientnet-lite0'),\n"
         "                 on_clip=lambda outcome: print(outcome.clip, flush=True))\n"
@@ -208,7 +213,11 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(clips: Clips, tmp_p
     [
         ("{", "not a manifest of features"),
         ('{"format": "other"}', "not a manifest of features"),
-        ('{"format": "ctsan-features", "version": 99}', "features of format version 99, this ctsan reads 1"),
+        ('{"format": "ctsan-features", "version": 2}', "not a manifest of features"),
+        (
+            '{"format": "ctsan-features", "version": 99}',
+            "features of format version 99, this ctsan reads 1 to 2",
+        ),
     ],
 )
 def test_a_foreign_manifest_is_refused(tmp_path: Path, content: str, message: str) -> None:

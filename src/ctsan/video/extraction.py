@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,11 @@ from filelock import FileLock, Timeout
 from ctsan.device import usable_cores
 from ctsan.errors import StoreError, VideoError
 from ctsan.video.backbones import Backbone
+from ctsan.video.clip_index import ClipIndex, ClipRecord
 from ctsan.video.engine import Engine, load_engine
 from ctsan.video.frames import MAX_FRAMES, SPACING, sample_frames
 from ctsan.video.store import (
     ClipFeatures,
-    ClipRecord,
     Manifest,
     Recipe,
     clip_file,
@@ -33,6 +34,10 @@ from ctsan.video.store import (
     write_clip,
     write_manifest,
 )
+
+# Clips that enter the index in one transaction. Blocks are cut by their place among the sources, so that a
+# run that was killed goes on with the same transactions, and ends with the same bytes.
+BLOCK = 1000
 
 Source = tuple[str, Path]  # a clip's id, and the file that its features come from
 
@@ -135,26 +140,25 @@ def _fill_locked(
     on_clip: Callable[[Outcome], object] | None,
 ) -> Report:
     started = time.monotonic()
-    manifest = read_manifest(folder)
-    if manifest is None:
-        manifest = Manifest(recipe, {}, {})
-        write_manifest(folder, manifest)
-    elif manifest.recipe.digest() != recipe.digest():
-        raise StoreError(
-            f"{folder}: holds {manifest.recipe.backbone} features made in another way "
-            f"({_difference(manifest.recipe, recipe)}). Give another --out, or delete the folder."
-        )
+    index = _index_to_fill(folder, recipe)
     digest = recipe.digest()
-    known = manifest.clips
+
+    def unchanged(source: Source) -> Outcome | None:
+        """What became of a clip that need not be looked at more closely."""
+        clip_id, path = source
+        record = index.clips.get(clip_id)
+        try:
+            is_same = record is not None and record == _record(path, record.frames)
+        except (OSError, ValueError):
+            return None
+        return (
+            Outcome(clip_id, record, kept=True) if is_same and clip_file(folder, clip_id).exists() else None
+        )
 
     def do(source: Source) -> Outcome:
         clip_id, path = source
-        before = known.get(clip_id)
         try:
             record = _record(path, 0)  # before reading: a change while we read is then seen next time
-            is_unchanged = before is not None and before == replace(record, frames=before.frames)
-            if is_unchanged and clip_file(folder, clip_id).exists():
-                return Outcome(clip_id, before, kept=True)
             content = _file_digest(path)
             header = read_header(folder, clip_id)
             if header and (header.recipe, header.source) == (digest, content):
@@ -167,24 +171,38 @@ def _fill_locked(
         write_clip(folder, clip_id, features, recipe=digest, source=content)
         return Outcome(clip_id, replace(record, frames=len(features.maps)))
 
-    outcomes: dict[str, Outcome] = {}
-    for outcome in _in_parallel(do, sources, workers or usable_cores()):
-        outcomes[outcome.clip] = outcome
-        if on_clip:
-            on_clip(outcome)
-    in_order = [outcomes[clip] for clip, _ in sources]
-    clips = {outcome.clip: outcome.record for outcome in in_order if outcome.record}
-    unreadable = {outcome.clip: outcome.error for outcome in in_order if outcome.error}
-    others = {clip: record for clip, record in known.items() if clip not in outcomes}  # of another corpus
-    write_manifest(folder, Manifest(recipe, others | clips, unreadable))
-    new = [outcome.record for outcome in in_order if outcome.record and not outcome.kept]
-    return Report(
-        done=len(new),
-        kept=len(clips) - len(new),
-        frames=sum(record.frames for record in new),
-        seconds=time.monotonic() - started,
-        unreadable=unreadable,
-    )
+    done = kept = frames = 0
+    unreadable: dict[str, str] = {}
+    for start in range(0, len(sources), BLOCK):
+        block = sources[start : start + BLOCK]
+        known = {source: outcome for source in block if (outcome := unchanged(source))}
+        others = [source for source in block if source not in known]
+        outcomes: dict[str, Outcome] = {}
+        for outcome in chain(known.values(), _in_parallel(do, others, workers or usable_cores())):
+            outcomes[outcome.clip] = outcome
+            if on_clip:
+                on_clip(outcome)
+        in_order = [outcomes[clip] for clip, _ in others]
+        records = {outcome.clip: outcome.record for outcome in in_order if outcome.record}
+        errors = {outcome.clip: outcome.error for outcome in in_order if outcome.error}
+        index.update(records, errors)
+        new = [outcome.record for outcome in in_order if outcome.record and not outcome.kept]
+        done += len(new)
+        kept += len(known) + len(records) - len(new)
+        frames += sum(record.frames for record in new)
+        unreadable |= errors
+    return Report(done, kept, frames, time.monotonic() - started, unreadable)
+
+
+def _index_to_fill(folder: Path, recipe: Recipe) -> ClipIndex:
+    """The index of a folder, made if there is none; one of format version 1 is converted."""
+    manifest = read_manifest(folder) or Manifest(recipe, {}, {})
+    if manifest.recipe.digest() != recipe.digest():
+        raise StoreError(
+            f"{folder}: holds {manifest.recipe.backbone} features made in another way "
+            f"({_difference(manifest.recipe, recipe)}). Give another --out, or delete the folder."
+        )
+    return manifest.index or write_manifest(folder, manifest)
 
 
 def _in_parallel(

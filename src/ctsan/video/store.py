@@ -1,10 +1,13 @@
-"""Feature maps on disk: one safetensors file a clip, memory-mapped, and one manifest.
+"""Feature maps on disk: one safetensors file a clip, memory-mapped, and an index of the clips.
 
-    FOLDER/manifest.json                 how the maps were made; every clip; what could not be read
+    FOLDER/manifest.json                 how the maps were made
+    FOLDER/index.sqlite                  every clip with its frames; what could not be read; see clip_index.py
     FOLDER/clips/3f/3fa4….safetensors    maps (N, h, w, C) float16, times (N,), mirrored maps if asked for
 
 A clip's file says itself what it was made from and how, so a folder is whole at every moment: files appear
 complete or not at all, and a run that was killed goes on from what is there.
+
+Format version 1 has every clip in the manifest instead. It is read as it is; filling the folder converts it.
 """
 
 from __future__ import annotations
@@ -22,9 +25,10 @@ from safetensors.numpy import save
 
 from ctsan.atomic import replacing, write_json
 from ctsan.errors import StoreError
+from ctsan.video.clip_index import INDEX_FILE, MANIFEST_FILE, ClipIndex, ClipRecord, write_index
 
 FORMAT = "ctsan-features"
-VERSION = 1
+VERSION = 2
 
 Maps = NDArray[np.float16]
 
@@ -62,19 +66,13 @@ class ClipHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class ClipRecord:
-    """A clip in the manifest; size and time of its source tell cheaply that nothing changed."""
-
-    frames: int
-    size: int
-    mtime_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class Manifest:
+    """How a folder's maps were made, its clips, and why others could not be read."""
+
     recipe: Recipe
     clips: Mapping[str, ClipRecord]
     unreadable: Mapping[str, str]
+    index: ClipIndex | None = None  # where clips and unreadable stand; None of format version 1
 
 
 class FeatureStore:
@@ -162,26 +160,23 @@ def clip_file(folder: Path, clip_id: str) -> Path:
     return folder / "clips" / name[:2] / f"{name}.safetensors"
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Path, manifest: Manifest) -> ClipIndex:
+    """Write manifest and index anew. Until the manifest is there, the folder stays what it was."""
+    folder.mkdir(parents=True, exist_ok=True)
+    index = write_index(folder, manifest.clips, manifest.unreadable)
     write_json(
-        folder / "manifest.json",
-        {
-            "format": FORMAT,
-            "version": VERSION,
-            "recipe": asdict(manifest.recipe),
-            "clips": {clip_id: asdict(record) for clip_id, record in manifest.clips.items()},
-            "unreadable": dict(manifest.unreadable),
-        },
+        folder / MANIFEST_FILE, {"format": FORMAT, "version": VERSION, "recipe": asdict(manifest.recipe)}
     )
+    return index
 
 
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a folder; None where there is none.
 
     Raises:
-        StoreError: there is one, but damaged, foreign or of another version.
+        StoreError: there is one, but damaged, foreign or of another version; or its index is.
     """
-    path = folder / "manifest.json"
+    path = folder / MANIFEST_FILE
     if not path.exists():
         return None
     try:
@@ -189,20 +184,21 @@ def read_manifest(folder: Path) -> Manifest | None:
         if value["format"] != FORMAT:
             raise ValueError("another format")
         version = int(value["version"])
-        if version == VERSION:
-            recipe = value["recipe"]
-            height, width = recipe["grid"]
-            return Manifest(
-                recipe=Recipe(**{**recipe, "grid": (int(height), int(width))}),
-                clips={clip_id: ClipRecord(**record) for clip_id, record in value["clips"].items()},
-                unreadable=value["unreadable"],
-            )
+        if version in (1, VERSION):
+            height, width = value["recipe"]["grid"]
+            recipe = Recipe(**{**value["recipe"], "grid": (int(height), int(width))})
+        if version == 1:
+            clips = {clip_id: ClipRecord(**record) for clip_id, record in value["clips"].items()}
+            return Manifest(recipe, clips, value["unreadable"])
     except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise StoreError(
             f"{path}: not a manifest of features ({error}). Delete it and run 'ctsan features' again: "
             "what is in the folder will be found."
         ) from error
-    raise StoreError(
-        f"{path}: features of format version {version}, this ctsan reads {VERSION}. "
-        "Use the ctsan that made them, or another --out."
-    )
+    if version != VERSION:
+        raise StoreError(
+            f"{path}: features of format version {version}, this ctsan reads 1 to {VERSION}. "
+            "Use the ctsan that made them, or another --out."
+        )
+    index = ClipIndex(folder / INDEX_FILE)
+    return Manifest(recipe, index.clips, index.unreadable, index)
