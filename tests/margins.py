@@ -139,9 +139,11 @@ def lead(member: Member[Any], items: Sequence[Item], store: FeatureStore) -> flo
 
 
 def read_margins(file: Path) -> list[Margin]:
+    """What was kept; of a test that was run again, what was found last."""
     if not file.exists():
         return []
-    return [Margin(*json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+    read = (Margin(*json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines())
+    return list({(margin.test, margin.metric): margin for margin in read}.values())
 
 
 def margin_table(margins: Iterable[Margin]) -> str:
