@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from margins import Margin, Margins, Start, margin_table
+from margins import Margins, Start, margin_table, read_margins
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("learning", "tests that learn")
-    group.addoption("--seeds", type=int, default=1, help="train each from so many seeds, and print the margins")
-    group.addoption("--jitter", type=float, default=0.0, help="train each with such noise on features as well")
+    group.addoption("--seeds", type=int, default=1, help="train each from so many seeds")
+    group.addoption(
+        "--jitter", type=float, default=0.0, help="train each with such noise on features as well"
+    )
+    group.addoption(
+        "--margins", type=Path, help="keep margins in this file, print them, and run no test that it has"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -29,25 +35,24 @@ def start(request: pytest.FixtureRequest) -> Start:
 
 
 @pytest.fixture
-def margins(request: pytest.FixtureRequest, start: Start) -> Margins:
-    return Margins(request.node, start)
+def margins(request: pytest.FixtureRequest, start: Start) -> Iterator[Margins]:
+    found = Margins(start)
+    yield found
+    if file := request.config.getoption("--margins"):
+        found.write(file, request.node.nodeid)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "margins" in getattr(item, "fixturenames", ()):
             item.add_marker("learns")
+    if file := config.getoption("--margins"):
+        done = {margin.test for margin in read_margins(file)}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])
+        items[:] = [item for item in items if item.nodeid not in done]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if terminalreporter.config.getoption("--seeds") > 1 or terminalreporter.config.getoption("--jitter"):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if file := config.getoption("--margins"):
         terminalreporter.section("margins of what was learnt")
-        terminalreporter.write_line(margin_table(_margins(terminalreporter)))
-
-
-def _margins(terminalreporter: pytest.TerminalReporter) -> Iterator[Margin]:
-    for outcome in ("passed", "failed"):
-        for report in terminalreporter.getreports(outcome):
-            for name, value in getattr(report, "user_properties", ()):
-                if name == "margin":
-                    yield Margin(*value)
+        terminalreporter.write_line(margin_table(read_margins(file)))

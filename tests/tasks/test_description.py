@@ -19,9 +19,12 @@ from ctsan.model.lstm import State
 from ctsan.model.search import draw_sentences
 from ctsan.tasks.building import build_model, build_task
 from ctsan.tasks.description import DescriptionTask
-from ctsan.text.vocabulary import BLANK, BOS, PAD
+from ctsan.tasks.reward import CiderReward
+from ctsan.tasks.saying import NEVER_SAID
+from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
+from margins import Margins, Start
 
 SETTINGS = (
     "model.hidden_dim=16",
@@ -34,12 +37,14 @@ SETTINGS = (
 )
 
 
-def make_task(words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str) -> DescriptionTask:
+def make_task(
+    words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str, seed: int = 0
+) -> DescriptionTask:
     settings = load_settings(
         "laptop", (*SETTINGS, "model.dropout=0", "detector.dropout=0", "detector.trace_dropout=0", *overrides)
     )
     settings = replace(settings, decoding=replace(settings.decoding, beam=3, max_words=6))
-    model = build_model("describe", settings, words, grid=store.grid, channels=store.channels, seed=0)
+    model = build_model("describe", settings, words, grid=store.grid, channels=store.channels, seed=seed)
     corpus = Corpus("animals", Path(), "own", tuple(clips))
     task = build_task("describe", settings, words, store, corpus, model=model, split="train")
     assert isinstance(task, DescriptionTask)
@@ -58,31 +63,35 @@ def test_captions_beyond_those_of_one_step_are_further_examples(
 
 
 def test_others_teach_what_is_seen_and_not_how_to_speak(
-    words: Words, clips: list[Clip], store: FeatureStore
+    words: Words, clips: list[Clip], store: FeatureStore, start: Start, margins: Margins
 ) -> None:
-    """Horses are seen in others' clips only, and others say the deed first and no "a"."""
+    """Horses are seen in others' clips only, and others say the deed first and no "a".
+
+    What is asserted is what is taught: in which words a horse is described by people who never saw one
+    depends on the seed.
+    """
 
     def of_others(clip: Clip) -> Clip:
         animal, deed = clip.id.split()
         return replace(clip, captions=(f"{deed} {animal}",) * 2, others=True)
 
     joined = [of_others(clip) if "horse" in clip.id else replace(clip, times=2) for clip in clips]
-    task = make_task(words, joined, store, "loss.reward_weight=0")
+    task = make_task(words, joined, store, "loss.reward_weight=0", seed=start.seed)
     every = range(len(task.kinds))
     batch = task.batch(every, mirrored=[False] * len(every))
     begins = batch.captions[:, 0].view(-1, 2)  # two captions of each clip
     own = torch.tensor(["horse" not in batch.clips[row] for row in range(len(batch.clips))])
     assert begins[own].unique().tolist() == [BOS]
     assert begins[~own].unique().tolist() == [BLANK]
+    torch.manual_seed(start.seed)
     adam = torch.optim.Adam(task.model.parameters(), lr=0.01)
-    for _ in range(60):
+    for _ in range(80):
         task.model.train()
         adam.zero_grad()
         sum(task.losses(batch).values()).backward()
         adam.step()
     said = {example.clip: example.caption for example in task.examples()}
     assert all(said[clip.id] in clip.captions for clip in clips if "horse" not in clip.id)
-    assert all("horse" in said[clip.id] for clip in clips if "horse" in clip.id)
     deeds = words.vocabulary.encode(["runs", "sleeps", "eats"])
     with torch.no_grad():
         encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real)
@@ -92,8 +101,12 @@ def test_others_teach_what_is_seen_and_not_how_to_speak(
             .sum(dim=1)
             for begin in (BOS, BLANK)
         )
-    assert (ours < theirs)[~own].all()  # even of horses, of which nobody else speaks
-    assert ours.mean() < 0.9 * theirs.mean()
+    assert encoding.detection is not None
+    horse = encoding.detection.confidences[:, words.concepts.words.index("horse")]
+    margins.above("horses' confidence above others'", float(horse[~own].min() - horse[own].max()), 0.5)
+    margins.below("deed first, own clips and style", float(ours[own].max()), 0.3)
+    margins.above("deed first, horses and others' style", float(theirs[~own].min()), 0.7)
+    margins.below("deed first, own style / others'", float(ours.mean() / theirs.mean()), 0.9)
 
 
 def test_the_loss_is_equation_14(words: Words, clips: list[Clip], store: FeatureStore) -> None:
@@ -191,10 +204,13 @@ def test_without_attentions_the_concept_words_change_nothing(
     torch.testing.assert_close(task.model(batch.captions, other).scores, plain)
 
 
-def test_it_learns_twelve_clips_by_heart(words: Words, clips: list[Clip], store: FeatureStore) -> None:
-    task = make_task(words, clips, store, "loss.concept_weight=10")
+def test_it_learns_twelve_clips_by_heart(
+    words: Words, clips: list[Clip], store: FeatureStore, start: Start, margins: Margins
+) -> None:
+    task = make_task(words, clips, store, "loss.concept_weight=10", seed=start.seed)
     adam = torch.optim.Adam(task.model.parameters(), lr=0.01)
     before = task.evaluate()
+    torch.manual_seed(start.seed)
     for _ in range(120):
         task.model.train()
         adam.zero_grad()
@@ -203,30 +219,50 @@ def test_it_learns_twelve_clips_by_heart(words: Words, clips: list[Clip], store:
         adam.step()
     after = task.evaluate()
     assert after["BLEU-4"] >= before["BLEU-4"]
-    assert after["CIDEr"] > 5 > before["CIDEr"]
+    margins.below("CIDEr before", before["CIDEr"], 5)
+    margins.above("CIDEr", after["CIDEr"], 5)
     assert after["different"] == 1
     assert after["precision"] == pytest.approx(2 / 3, abs=0.01)  # three words, of which two can be right
 
 
 def test_a_reward_begins_late_and_makes_worthy_sentences_likelier(
-    words: Words, clips: list[Clip], store: FeatureStore
+    words: Words, clips: list[Clip], store: FeatureStore, start: Start, margins: Margins
 ) -> None:
-    task = make_task(words, clips, store, "loss.reward_weight=20", "loss.reward_from=0.5")
+    """What a sentence drawn from the model is worth on average: the beam's best one may well get worse."""
+    weights = ("loss.reward_weight=20", "loss.reward_from=0.5")
+    task = make_task(words, clips, store, *weights, seed=start.seed)
     batch = task.batch(range(12), mirrored=[False] * 12)
-    torch.manual_seed(0)
+    reward = CiderReward({clip.id: [caption.split() for caption in clip.captions] for clip in clips})
+    torch.manual_seed(start.seed)
     assert task.losses(batch, progress=0.4)["reward"] == 0
 
-    def learn(term: str, steps: int, rate: float, progress: float) -> float:
-        adam = torch.optim.Adam(task.model.parameters(), lr=rate)
+    def learn(term: str, steps: int, progress: float) -> float:
+        adam = torch.optim.Adam(task.model.parameters(), lr=0.01)
         for _ in range(steps):
             task.model.train()
             adam.zero_grad()
             task.losses(batch, progress=progress)[term].backward()
             adam.step()
-        return task.evaluate()["CIDEr"]
+        return worth()
 
-    before = learn("words", 15, 0.01, 0.4)
-    assert learn("reward", 80, 0.003, 0.5) > before
+    @torch.no_grad()
+    def worth() -> float:
+        task.model.eval()
+        rows = torch.arange(12).repeat_interleave(50)
+        encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real).of(rows)
+        drawn = draw_sentences(
+            lambda last, state: task.model.next_words(last, encoding.concepts, state),
+            encoding.state,
+            begin=torch.full((len(rows),), BOS),
+            end=EOS,
+            never=(BOS, *NEVER_SAID),
+            max_words=6,
+        )
+        said = zip(rows.tolist(), map(words.vocabulary.decode, drawn), strict=True)
+        return sum(reward(batch.clips[row], sentence) for row, sentence in said) / len(rows)
+
+    before = learn("words", 15, 0.4)
+    margins.above("worth gained", learn("reward", 60, 0.5) - before, 0.5)
 
 
 def test_drawn_sentences_end_and_never_say_what_is_no_word() -> None:
