@@ -56,6 +56,21 @@ def corpus(rendered: Path, start: Start, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
+def plain(corpus: tuple[object, ...], rendered: Path) -> tuple[object, ...]:
+    """The same clips in captions that only name colour and thing.
+
+    In those of the corpus every second blank has several right words ("big", "large", "huge"), and half of
+    the words tell clips apart badly.
+    """
+    folder = rendered / "plain"
+    if not folder.exists():
+        folder.mkdir()
+        (folder / "clips").symlink_to(rendered / "corpus/clips")
+        name_things(rendered / "corpus", folder, articles=("a", "the"))
+    return ("--corpus", folder, *corpus[2:])
+
+
+@pytest.fixture(scope="module")
 def described(
     corpus: tuple[object, ...], start: Start, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
@@ -103,37 +118,24 @@ def test_clips_are_described_with_their_concept_words(
 
 
 def test_traces_look_at_what_their_words_name(
-    corpus: tuple[object, ...],
-    described: dict[str, Path],
+    rendered: Path,
+    plain: tuple[object, ...],
+    start: Start,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     margins: Margins,
 ) -> None:
     """More than at the same word's thing in another clip, and far more than at any place."""
-    argv = ["traces.py", str(described["ct-san"]), str(corpus[1]), "--json"]
+    steps = ("--set=training.steps=150", "--set=training.evaluations=1")
+    ctsan_here("train", "describe", *plain, *SMALL, *steps, start.option, "--out", tmp_path)
+    argv = ["traces.py", str(tmp_path), str(rendered / "corpus"), "--json"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", argv)
         capsys.readouterr()
         runpy.run_path(str(TRACES), run_name="__main__")
     found = json.loads(capsys.readouterr().out)
-    margins.above("above uniform", found["above uniform"]["low"], 0.1)
-    margins.above("above other clip", found["above other clip"]["low"], 0.03)
-
-
-@pytest.fixture(scope="module")
-def corpora(corpus: tuple[object, ...], rendered: Path) -> dict[str, tuple[object, ...]]:
-    """The corpus that each task asks about, with its features.
-
-    Blanks and queries are about the same clips in captions that only name colour and thing. In the others,
-    every second blank has several right words ("big", "large", "huge"; "ring", "hoop") and half the words of
-    a query tell clips apart badly, so that little more than chance decides what a short training reaches.
-    """
-    plain = rendered / "plain"
-    if not plain.exists():
-        plain.mkdir()
-        (plain / "clips").symlink_to(rendered / "corpus/clips")
-        name_things(rendered / "corpus", plain, articles=("a", "the"))
-    named = ("--corpus", plain, *corpus[2:])
-    return {"fill": named, "choose": corpus, "rank": named}
+    margins.above("above uniform", found["above uniform"]["low"], 0.2)
+    margins.above("above other clip", found["above other clip"]["low"], 0.06)
 
 
 def name_things(corpus: Path, out: Path, *, articles: tuple[str, ...]) -> None:
@@ -146,6 +148,12 @@ def name_things(corpus: Path, out: Path, *, articles: tuple[str, ...]) -> None:
 
 
 @pytest.fixture(scope="module")
+def corpora(corpus: tuple[object, ...], plain: tuple[object, ...]) -> dict[str, tuple[object, ...]]:
+    """What each of the other tasks asks about."""
+    return {"fill": plain, "choose": corpus, "rank": plain}
+
+
+@pytest.fixture(scope="module")
 def asked(
     corpora: dict[str, tuple[object, ...]],
     described: dict[str, Path],
@@ -155,9 +163,12 @@ def asked(
     """Folders of runs of the other tasks, which see clips as the descriptions do."""
     folder = tmp_path_factory.mktemp("asked")
     quick = ("--set=training.evaluations=1", "--set=training.keep_clips=true", "--set=training.batch_size=16")
-    for name, tasks in (("ct-san", ("fill", "choose", "rank")), ("base-san", ("choose", "rank"))):
-        for task in tasks:
-            options = (*SMALL, *quick, *COMPARED, "--set=training.steps=100", start.option)
+    for name, tasks in (
+        ("ct-san", {"fill": 100, "choose": 200, "rank": 100}),
+        ("base-san", {"choose": 200, "rank": 100}),
+    ):
+        for task, steps in tasks.items():
+            options = (*SMALL, *quick, *COMPARED, f"--set=training.steps={steps}", start.option)
             places = ("--from", described[name], "--out", folder / name / task)
             ctsan_here("train", task, *corpora[task], *options, *places)
     return folder

@@ -10,6 +10,7 @@ from ctsan.errors import WordsError
 from ctsan.text.embedding import Embedding, learn_embedding, load_embedding, save_embedding
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import PAD, SPECIALS, Vocabulary
+from margins import Margins, Start
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +41,13 @@ def test_pad_is_zero_and_the_other_special_tokens_are_as_wide_as_words(embedding
 
 
 def test_words_of_one_world_lie_nearer_than_words_of_two(
-    embedding: Embedding, vocabulary: Vocabulary
+    sentences: list[list[str]], vocabulary: Vocabulary, start: Start, margins: Margins
 ) -> None:
+    embedding = learn_embedding(sentences, vocabulary, dim=300, seed=start.seed)
     guitar, stage, rice, kitchen = embedding[vocabulary.encode(["guitar", "stage", "rice", "kitchen"])]
     unit = [vector / np.linalg.norm(vector) for vector in (guitar, stage, rice, kitchen)]
-    assert unit[0] @ unit[1] > unit[0] @ unit[3]
-    assert unit[2] @ unit[3] > unit[2] @ unit[1]
+    margins.above("guitar, nearer to stage", unit[0] @ unit[1] - unit[0] @ unit[3], 0)
+    margins.above("rice, nearer to kitchen", unit[2] @ unit[3] - unit[2] @ unit[1], 0)
 
 
 def test_the_seed_decides(sentences: list[list[str]], vocabulary: Vocabulary, embedding: Embedding) -> None:

@@ -52,8 +52,9 @@ class StandIn:
         dropout: float = 0.3,
         scores: Sequence[float] = (),
         seconds: float = 0.0,
+        seed: int = 1,
     ) -> None:
-        torch.manual_seed(1)
+        torch.manual_seed(seed)
         self.model = Network(dropout)
         self.inputs = torch.randn(num_examples, 6)
         self.scores = list(scores)
