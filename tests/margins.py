@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ctsan.data.corpus import BlankItem, ChoiceItem, Item
+from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.blank import AskedBlank, fill
 from ctsan.tasks.member import Member
 from ctsan.tasks.scoring import score_all
@@ -104,13 +105,11 @@ class Margins:
             lines.write("".join(rows))
 
 
-def lead(member: Member[Any], items: Sequence[Item], store: FeatureStore) -> float:
-    """By how much the right answer to the hardest item is above the best wrong one.
+def scores_of(member: Member[Any], items: Sequence[Item], encoding: ClipEncoding) -> tuple[Tensor, Tensor]:
+    """What each answer to each item scores, and the places of the right ones; a row of `encoding` an item.
 
-    Probabilities are compared for blanks, scores for choices and queries. A model that answers every item
-    rightly has a lead above 0; how far above tells what rounding can change.
+    Blanks have probabilities of words, and queries are asked of the clips of all items.
     """
-    encoding = member.encode([store[item.clip].maps for item in items])
     rows: list[Tensor] = []
     right: list[int] = []
     for row, item in enumerate(items):
@@ -125,8 +124,17 @@ def lead(member: Member[Any], items: Sequence[Item], store: FeatureStore) -> flo
         else:
             rows.append(score_all(member, [item.query], encoding)[0])
             right.append(row)
-    scores = torch.stack(rows)
-    is_right = F.one_hot(torch.tensor(right), scores.shape[1]).bool()
+    return torch.stack(rows), torch.tensor(right)
+
+
+def lead(member: Member[Any], items: Sequence[Item], store: FeatureStore) -> float:
+    """By how much the right answer to the hardest item is above the best wrong one.
+
+    A model that answers every item rightly has a lead above 0; how far above tells what rounding can change.
+    """
+    encoding = member.encode([store[item.clip].maps for item in items])
+    scores, right = scores_of(member, items, encoding)
+    is_right = F.one_hot(right, scores.shape[1]).bool()
     return float((scores[is_right] - scores.masked_fill(is_right, -torch.inf).amax(dim=1)).min())
 
 

@@ -43,11 +43,12 @@ def test_pad_is_zero_and_the_other_special_tokens_are_as_wide_as_words(embedding
 def test_words_of_one_world_lie_nearer_than_words_of_two(
     sentences: list[list[str]], vocabulary: Vocabulary, start: Start, margins: Margins
 ) -> None:
-    embedding = learn_embedding(sentences, vocabulary, dim=300, seed=start.seed)
+    """Of ten times as many captions: after these alone, all words still lie as near as .998."""
+    embedding = learn_embedding(sentences * 10, vocabulary, dim=50, seed=start.seed)
     guitar, stage, rice, kitchen = embedding[vocabulary.encode(["guitar", "stage", "rice", "kitchen"])]
     unit = [vector / np.linalg.norm(vector) for vector in (guitar, stage, rice, kitchen)]
-    margins.above("guitar, nearer to stage", unit[0] @ unit[1] - unit[0] @ unit[3], 0)
-    margins.above("rice, nearer to kitchen", unit[2] @ unit[3] - unit[2] @ unit[1], 0)
+    margins.above("guitar, nearer to stage", unit[0] @ unit[1] - unit[0] @ unit[3], 0.2)
+    margins.above("rice, nearer to kitchen", unit[2] @ unit[3] - unit[2] @ unit[1], 0.2)
 
 
 def test_the_seed_decides(sentences: list[list[str]], vocabulary: Vocabulary, embedding: Embedding) -> None:

@@ -35,7 +35,7 @@ def test_it_learns_and_the_best_weights_are_those_of_the_best_score(
     task = StandIn(dropout=0.0, seed=1 + start.seed)
     before = task.fit()
     seed = f"training.seed={start.seed}"
-    result = run(tmp_path, task, "training.epochs=40", "optimiser.learning_rate=0.02", seed)
+    result = run(tmp_path, task, "training.epochs=100", "optimiser.learning_rate=0.02", seed)
     evaluations = [row for row in read_metrics(tmp_path / METRICS_FILE) if "metrics" in row]
     best = max(evaluations, key=lambda row: row["metrics"]["fit"])
     assert (result.best_step, result.best_score) == (best["step"], best["metrics"]["fit"])
