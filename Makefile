@@ -1,6 +1,8 @@
-# make demo   a small corpus, and the model that ctsan carries on five clips: three minutes, from a bare clone
-# make test   style, types and every test
-# make bench  the tables of docs/, printed again; CORPUS=… names captioned clips of yours for those that need some
+# make demo     a small corpus, and the model that ctsan carries on five clips: three minutes, from a bare clone
+# make test     style, types and every test
+# make quick    style, types and the tests that are not slow: under two minutes on two cores
+# make margins  every test that learns, from five seeds and with noise on features: how far each is from failing
+# make bench    the tables of docs/, printed again; CORPUS=… names captioned clips of yours for those that need some
 #
 # PYTHON=python3.12   another Python, 3.11 or later
 # TORCH_INDEX=…       an index with CPU builds of PyTorch, where pip's own would bring CUDA
@@ -10,11 +12,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CORPUS ?= demo/shapes
+MARGINS ?= margins.jsonl
 LITE   := efficientnet-lite0 efficientnet-lite1 efficientnet-lite2
+
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 export TORCH_INDEX CUDA
 
-.PHONY: install demo test bench clean
+.PHONY: install demo check test quick margins bench clean
 
 install: $(VENV)/installed
 
@@ -45,11 +50,20 @@ demo: install
 	@echo "Where it looked is in demo/traces.png. Open the page: $(BIN)/ctsan serve --library main --store demo/library"
 	@echo "Now your own clips: $(BIN)/ctsan describe FOLDER"
 
-test: install
+test: check
+	$(PYTEST)
+
+quick: check
+	$(PYTEST) -m "not slow"
+
+check: install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Stopped, it goes on from $(MARGINS), which holds what was measured: remove it after a change. TESTS=… names some.
+margins: install
+	$(PYTEST) -m learns --seeds 5 --jitter 1e-4 --timeout 3600 --margins $(MARGINS) $(TESTS)
 
 bench: demo
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]'
