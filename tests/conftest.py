@@ -1,4 +1,4 @@
-"""Options and fixtures of tests that learn: see margins.py."""
+"""Options and fixtures of tests that learn (see margins.py), and which tests `make quick` leaves out."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "margins" in getattr(item, "fixturenames", ()):
             item.add_marker("learns")
+        if item.nodeid.startswith(("tests/e2e/", "tests/web/")):
+            item.add_marker("slow")
     if file := config.getoption("--margins"):
         done = {margin.test for margin in read_margins(file)}
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])

@@ -65,6 +65,7 @@ def make_elsewhere(out: Path, clips: int, hash_seed: str) -> None:
     subprocess.run([sys.executable, "-c", program, str(out)], check=True, env=environment, timeout=120)
 
 
+@pytest.mark.slow
 def test_interrupted_and_extended_gives_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "pieces"
     make_elsewhere(out, clips=2, hash_seed="1")  # so few are made without further processes

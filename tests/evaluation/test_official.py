@@ -75,6 +75,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judgement]:
 
 
 @needs_java
+@pytest.mark.slow
 def test_every_metric_is_pycocoevalcaps_own(judged: dict[str, Judgement]) -> None:
     tokenizer = ptbtokenizer.PTBTokenizer()
     truth = tokenizer.tokenize({clip: [{"caption": one} for one in own] for clip, own in REFERENCES.items()})

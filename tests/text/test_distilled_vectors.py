@@ -65,6 +65,7 @@ def test_words_that_mean_the_same_come_to_lie_together(margins: Margins) -> None
     margins.below("length of 'a'", np.linalg.norm(vectors["a"]) / np.linalg.norm(vectors["cat"]), 0.5)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_file_and_it_is_read_as_written(tmp_path: Path) -> None:
     captions = [f"a {thing} {deed}" for thing, deed in product(THINGS, DEEDS)]
     for name in ("one.txt", "two.txt"):
@@ -132,6 +133,7 @@ def test_damaged_weights_are_refused(teacher: Path, tmp_path: Path) -> None:
         SentenceTeacher(damaged)
 
 
+@pytest.mark.slow
 def test_the_command(teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = random.Random(0)
     rows = [

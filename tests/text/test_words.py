@@ -56,6 +56,7 @@ def test_saved_and_loaded_they_are_the_same(words: Words, tmp_path: Path) -> Non
     assert [(tmp_path / name).read_bytes() for name in FILES] == first
 
 
+@pytest.mark.slow
 def test_two_processes_with_different_hash_seeds_write_the_same_bytes(
     captions: list[str], tmp_path: Path
 ) -> None:

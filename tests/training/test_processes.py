@@ -40,6 +40,7 @@ def run(folder: Path, *, processes: int, settings: tuple[str, ...] = SETTINGS) -
     return read_metrics(folder / METRICS_FILE)
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path) -> None:
     one, two = (run(tmp_path / str(count), processes=count) for count in (1, 2))
     assert [(row["step"], row["epoch"]) for row in two] == [(row["step"], row["epoch"]) for row in one]

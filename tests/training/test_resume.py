@@ -48,6 +48,7 @@ def outcome(folder: Path) -> list[object]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.slow
 def test_killed_and_resumed_gives_the_same_bytes_as_undisturbed(tmp_path: Path) -> None:
     settings = ["training.epochs=20", *SHORT[1:], "training.patience=20", "training.evaluate_every=2"]
     command = [sys.executable, "-m", "training.run_stand_in", str(tmp_path), *settings, "kills=1"]
