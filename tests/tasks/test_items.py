@@ -71,7 +71,7 @@ def make(
 
 
 @pytest.mark.parametrize("detector", ["true", "false"])
-@pytest.mark.parametrize(("kind", "steps"), [("fill", 60), ("choose", 80), ("rank", 150)])
+@pytest.mark.parametrize(("kind", "steps"), [("fill", 60), ("choose", 120), ("rank", 120)])
 def test_it_learns_twelve_clips_by_heart(
     words: Words,
     clips: list[Clip],
@@ -84,6 +84,8 @@ def test_it_learns_twelve_clips_by_heart(
 ) -> None:
     task = make(kind, words, clips, store, f"detector.enabled={detector}", seed=start.seed)
     optimiser = torch.optim.Adam(task.model.parameters(), lr=0.02)
+    # At a rate that stays, the last step may be one that throws it back.
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, total_iters=steps)
     everything = range(len(task.kinds))
     torch.manual_seed(start.seed)
     for _ in range(steps):
@@ -92,10 +94,11 @@ def test_it_learns_twelve_clips_by_heart(
         optimiser.zero_grad()
         torch.stack(list(losses.values())).sum().backward()
         optimiser.step()
+        schedule.step()
     metrics = task.evaluate()
-    assert metrics["R@1" if kind == "rank" else "accuracy"] == 1.0
     items = {"fill": blanks, "choose": choices, "rank": queries}[kind](clips)
     margins.above("lead", lead(Member(task.model, words, max_frames=10, max_words=6), items, store), 0.3)
+    assert metrics["R@1" if kind == "rank" else "accuracy"] == 1.0
     assert ("precision" in metrics) == (detector == "true")
     assert len(task.examples()) == len(clips)
     assert all(example.score == 1 for example in task.examples())
