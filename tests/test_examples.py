@@ -1,4 +1,9 @@
-"""The examples run, and do what they say."""
+"""The examples run, and do what they say.
+
+Worst of five seeds by `make margins`, and the bound:
+
+- loss left .088 (< .3)
+"""
 
 from __future__ import annotations
 

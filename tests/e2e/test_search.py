@@ -1,4 +1,9 @@
-"""A library on the disk: indexed, stopped, renamed, changed, and asked."""
+"""A library on the disk: indexed, stopped, renamed, changed, and asked.
+
+Worst of ten trainings by `make margins` (five seeds, each also with features jittered by 1e-4), and the bound:
+
+- cosine of like words 1.00 (> .9) and of others .33 (< .7)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""From a corpus to an answer about a video file, by the real commands."""
+"""From a corpus to an answer about a video file, by the real commands.
+
+Worst of ten trainings by `make margins` (five seeds, each also with features jittered by 1e-4), and the bound:
+
+- precision lost on new clips .625 (> .15)
+"""
 
 from __future__ import annotations
 

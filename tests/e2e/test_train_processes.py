@@ -1,4 +1,9 @@
-"""`torchrun -m ctsan train`: two processes do what one does, and speak with one voice."""
+"""`torchrun -m ctsan train`: two processes do what one does, and speak with one voice.
+
+Worst of ten trainings by `make margins` (five seeds, each also with features jittered by 1e-4), and the bound:
+
+- loss left .981 (< 1)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The linear probe beside the traces: it learns at once, and has half the say."""
+"""The linear probe beside the traces: it learns at once, and has half the say.
+
+Worst of five seeds by `make margins`, and the bound:
+
+- right words .875 (> .85); weights of many clips 2.60 times those of a few (> 2), and these .028 (> 0)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A joint embedding without order: what changes it, how it is learnt, and when nothing matches."""
+"""A joint embedding without order: what changes it, how it is learnt, and when nothing matches.
+
+Worst of five seeds by `make margins`, and the bound:
+
+- found among five .92 (> .6)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""The description task: what its losses reach, what padding and batches change, and that it can learn."""
+"""The description task: what its losses reach, what padding and batches change, and that it can learn.
+
+Worst of ten trainings by `make margins` (five seeds, each also with features jittered by 1e-4), and the bound:
+
+- by heart: CIDEr 5.64 (> 5)
+- others: confidence of horses .98 above that of others (> .5); deed first .05 (< .3) and .89 (> .7), the
+  ratio of the styles .77 (< .9)
+- reward: what a drawn sentence is worth, 1.04 more (> .5)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Word vectors that add up to what a sentence transformer makes of sentences, by the real one's code."""
+"""Word vectors that add up to what a sentence transformer makes of sentences, by the real one's code.
+
+Worst of five seeds by `make margins`, and the bound:
+
+- cosine of like words 1.00 (> .9) and of others .11 (< .7); length of "a" .03 (< .5)
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ from ctsan.text.distilled_vectors import distil, save_vectors
 from ctsan.text.known_vectors import read_vectors
 from ctsan.text.sentence_teacher import SentenceTeacher
 from ctsan.text.tokens import tokenize
-from margins import Margins
+from margins import Margins, Start
 
 THINGS = {
     "cat": "kitten",
@@ -47,10 +52,10 @@ def means_the_same(sentences: Sequence[str], **_: object) -> Tensor:
     return F.normalize(torch.stack(vectors), dim=1)
 
 
-def test_words_that_mean_the_same_come_to_lie_together(margins: Margins) -> None:
+def test_words_that_mean_the_same_come_to_lie_together(start: Start, margins: Margins) -> None:
     captions = [f"a {thing} {deed}" for thing, deed in product(THINGS, DEEDS)]
     others = [f"a {thing} {deed}" for thing, deed in product(THINGS.values(), DEEDS.values())]
-    vectors = distil(captions, others, means_the_same, dim=16, num_words=100)
+    vectors = distil(captions, others, means_the_same, dim=16, num_words=100, seed=start.seed)
     assert set(vectors) == {"a", *SAME, *SAME.values()}
     assert set(list(vectors)[:11]) == {"a", *SAME}  # the captions' own first
     cosine = {

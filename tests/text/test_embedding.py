@@ -1,3 +1,10 @@
+"""Word vectors that are learnt from captions.
+
+Worst of five seeds by `make margins`, and the bound:
+
+- words of one world are nearer than those of two by .51 and .66 (> .2)
+"""
+
 from __future__ import annotations
 
 from pathlib import Path
