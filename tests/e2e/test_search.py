@@ -1,6 +1,6 @@
 """A library on the disk: indexed, stopped, renamed, changed, and asked.
 
-Worst of ten trainings by `make margins` (five seeds, each also with features jittered by 1e-4), and the bound:
+Worst of ten trainings by `make margins` (five seeds, each with and without jitter of 1e-4), and the bound:
 
 - cosine of like words 1.00 (> .9) and of others .33 (< .7)
 """

@@ -1,6 +1,6 @@
 """From a corpus to an answer about a video file, by the real commands.
 
-Worst of ten trainings by `make margins` (five seeds, each also with features jittered by 1e-4), and the bound:
+Worst of ten trainings by `make margins` (five seeds, each with and without jitter of 1e-4), and the bound:
 
 - precision lost on new clips .625 (> .15)
 """

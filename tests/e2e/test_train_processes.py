@@ -1,6 +1,6 @@
 """`torchrun -m ctsan train`: two processes do what one does, and speak with one voice.
 
-Worst of ten trainings by `make margins` (five seeds, each also with features jittered by 1e-4), and the bound:
+Worst of ten trainings by `make margins` (five seeds, each with and without jitter of 1e-4), and the bound:
 
 - loss left .981 (< 1)
 """

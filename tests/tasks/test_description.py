@@ -1,6 +1,6 @@
 """The description task: what its losses reach, what padding and batches change, and that it can learn.
 
-Worst of ten trainings by `make margins` (five seeds, each also with features jittered by 1e-4), and the bound:
+Worst of ten trainings by `make margins` (five seeds, each with and without jitter of 1e-4), and the bound:
 
 - by heart: CIDEr 5.64 (> 5)
 - others: confidence of horses .98 above that of others (> .5); deed first .05 (< .3) and .89 (> .7), the

@@ -1,6 +1,6 @@
 """Blank, choice and retrieval: each learns twelve clips by heart, with and without concept words.
 
-Worst of ten trainings by `make margins` (five seeds, each also with features jittered by 1e-4), and the bound:
+Worst of ten trainings by `make margins` (five seeds, each with and without jitter of 1e-4), and the bound:
 
 - the lead of the right answer to the hardest question (> .3) with and without concept words: .998 and .989
   for blanks, 1.01 and 1.01 for choices, 3.30 and 3.51 for queries
