@@ -1,7 +1,15 @@
 """What is learnt of clips with one moving thing: by the real commands, and told on clips that were not seen.
 
-The numbers to reach are about two thirds of what one training reached, so that the rounding of another
-machine does not matter, and far above what can be had without looking at clips.
+Worst of ten trainings by `make margins` (five seeds, each with and without jitter of 1e-4), and the bound,
+which is far above what can be had without looking at clips:
+
+- descriptions: CIDEr .841 (> .65), recall .449 (> .4), different .800 (> .6)
+- CIDEr lost with the concept words of another clip .162 (> .05); of choices .233 (> .1), of queries' mean
+  reciprocal rank .132 (> .06)
+- traces: .238 above uniform (> .1), .087 above another clip (> .03), the low ends of intervals
+- blanks .504 (> .4), choices .525 (> .33), R@10 .767 (> .5)
+- the lead of the right answer to the hardest question about eight clips (> .3): .917 for blanks, 1.04 for
+  choices, 4.27 for queries
 """
 
 from __future__ import annotations
@@ -171,8 +179,8 @@ def test_traces_look_at_what_their_words_name(
         capsys.readouterr()
         runpy.run_path(str(TRACES), run_name="__main__")
     found = json.loads(capsys.readouterr().out)
-    margins.above("above uniform", found["above uniform"]["low"], 0.2)
-    margins.above("above other clip", found["above other clip"]["low"], 0.06)
+    margins.above("above uniform", found["above uniform"]["low"], 0.1)
+    margins.above("above other clip", found["above other clip"]["low"], 0.03)
 
 
 def name_things(corpus: Path, out: Path, *, articles: tuple[str, ...]) -> None:
