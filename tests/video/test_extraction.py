@@ -172,6 +172,7 @@ def test_features_of_two_backbones_never_mix(clips: Clips, tmp_path: Path) -> No
         extract_features(clips[:1], tmp_path / "f", backbone=find_backbone("efficientnet-lite1"))
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(clips: Clips, tmp_path: Path) -> None:
     many = [(f"{clip} {n}", path) for n in range(30) for clip, path in clips]
     extract(many, tmp_path / "whole")
