@@ -96,7 +96,8 @@ def test_only_safetensors_are_read(tmp_path: Path) -> None:
         find_backbone(f"hf:{tmp_path / 'clip'}")
 
 
-def test_what_is_no_tower_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_what_is_no_tower_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # a test asks nobody
     with pytest.raises(UsageError, match="neither a folder here nor a model that transformers finds"):
         find_backbone("hf:nobody/nothing")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
