@@ -213,6 +213,8 @@ def test_attention_comes_on_request(runs: Runs, clip: Path, capsys: pytest.Captu
     shown = capsys.readouterr().out
     assert f"    attention of {runs['fill']}\n      a " in shown
     assert "      to answer  " in shown
+    ask("rank", "a star", clip, *models(runs, "plain"), "--attention")
+    assert f"    no attention: {runs['plain']} reads no concept words\n" in capsys.readouterr().out
 
 
 def test_a_clip_is_decoded_once_for_all_runs(runs: Runs, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,16 +152,17 @@ def listed_attention(found: Sequence[Attention], **where: int) -> list[dict[str,
 
 
 def attention_lines(found: Sequence[Attention]) -> Iterable[str]:
-    """Each word with the concept words that it attended to most."""
+    """Each word with the concept words that it attended to most; of a run without attention one line."""
     for each in found:
-        yield f"    attention of {each.run}"
         rows = [] if each.input_weights is None else list(zip(each.words, each.input_weights, strict=True))
         if each.output_weights is not None:
             rows.append(("to answer", each.output_weights))
-        width = max((len(word) for word, _ in rows), default=0)
+        if not rows:
+            yield f"    no attention: {each.run} reads no concept words"
+            continue
+        yield f"    attention of {each.run}"
+        width = max(len(word) for word, _ in rows)
         for word, weights in rows:
             strongest = (-weights).argsort(kind="stable")[:_STRONGEST]
             listed = ", ".join(f"{each.concepts[place]} {weights[place]:.2f}" for place in strongest)
             yield f"      {word:{width}}  {listed}"
-        if not rows:
-            yield "      it has none"

@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Open a page in which clips are described, questioned and looked at, with the same as a JSON API.
 
-    Name runs of several tasks: what none was trained for is not offered. Uploads are read by processes with
+    Name runs of several tasks: what none can answer is not offered. Uploads are read by processes with
     limits of time and memory, and removed when they have been read. Ctrl-C stops.
 
     \b
