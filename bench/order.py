@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from tabulate import tabulate
 
 from ctsan.data.reading import read_corpus
+from ctsan.evaluation.linear_probe import ridge_scores
 from ctsan.video.store import FeatureStore
-from probe import interval, probe
+from probe import interval
 
 FOLDS = 5
 RIDGE = 3.0
@@ -53,7 +54,7 @@ def accuracy(x: Matrix, y: NDArray[np.int64]) -> Matrix:
     both = np.eye(2, dtype=np.float32)[y]
     for each in range(FOLDS):
         out = fold == each
-        right[out] = probe(x[~out], both[~out], x[out], ridge=RIDGE).argmax(axis=1) == y[out]
+        right[out] = ridge_scores(x[~out], both[~out], x[out], ridge=RIDGE).argmax(axis=1) == y[out]
     return right
 
 

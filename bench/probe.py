@@ -24,6 +24,7 @@ from tqdm import tqdm
 from ctsan.data.corpus import Clip
 from ctsan.data.reading import read_corpus
 from ctsan.device import usable_cores
+from ctsan.evaluation.linear_probe import TOP, Matrix, mean_features, precision_at_top, ridge_scores
 from ctsan.text.concepts import Concepts
 from ctsan.text.tagging import load_tagger
 from ctsan.text.tokens import tokenize
@@ -33,32 +34,7 @@ from ctsan.video.engine import BATCH, load_engine
 from ctsan.video.store import FeatureStore
 
 FOLDS = 5
-TOP = 10
 RIDGES = (1, 3, 10, 30, 100, 300, 1000)
-
-Matrix = NDArray[np.float32]
-
-
-def mean_features(store: FeatureStore, clips: Sequence[Clip]) -> Matrix:
-    return np.stack([store[clip.id].maps.astype(np.float32).mean(axis=(0, 1, 2)) for clip in clips])
-
-
-def precision_at_top(scores: Matrix, truth: Matrix) -> Matrix:
-    """One value a clip."""
-    top = np.argsort(-scores, axis=1, kind="stable")[:, :TOP]
-    precision: Matrix = np.take_along_axis(truth, top, axis=1).mean(axis=1)
-    return precision
-
-
-def probe(train_x: Matrix, train_y: Matrix, x: Matrix, *, ridge: float) -> Matrix:
-    """Scores of a ridge regression from standardised features to all words at once, solved in closed form."""
-    mean, std = train_x.mean(axis=0), train_x.std(axis=0) + 1e-6
-    inputs, others = (train_x - mean) / std, (x - mean) / std
-    often = train_y.mean(axis=0)
-    kernel = inputs @ inputs.T / inputs.shape[1]  # in the dual: there are fewer clips than channels
-    weights = np.linalg.solve(kernel + ridge * np.eye(len(kernel), dtype=np.float32), train_y - often)
-    scores: Matrix = others @ inputs.T / inputs.shape[1] @ weights + often
-    return scores
 
 
 def folds_by_source(clips: Sequence[Clip]) -> NDArray[np.int64]:
@@ -72,7 +48,7 @@ def cross_validated(x: Matrix, y: Matrix, folds: NDArray[np.int64], ridge: float
     values = np.zeros(len(x), dtype=np.float32)
     for fold in range(FOLDS):
         out = folds == fold
-        values[out] = precision_at_top(probe(x[~out], y[~out], x[out], ridge=ridge), y[out])
+        values[out] = precision_at_top(ridge_scores(x[~out], y[~out], x[out], ridge=ridge), y[out])
     return values
 
 
@@ -125,7 +101,7 @@ def main() -> None:
         x, test_x = mean_features(store, train), mean_features(store, test)
         tried = {ridge: cross_validated(x, y, folds, ridge) for ridge in RIDGES}
         best = max(tried, key=lambda ridge: float(tried[ridge].mean()))
-        scores = probe(x, y, test_x, ridge=best)
+        scores = ridge_scores(x, y, test_x, ridge=best)
         cost = milliseconds_per_frame(name, arguments.weights if name.startswith("resnet") else None)
         tested = interval(precision_at_top(scores, test_y))
         rows.append((name, f"{best}", interval(tried[best]), tested, f"{cost:.1f}"))
