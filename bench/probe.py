@@ -44,6 +44,7 @@ from tabulate import tabulate
 from torch import Tensor
 from tqdm import tqdm
 
+from ctsan.cli.output import count
 from ctsan.data.corpus import Clip, Corpus, Split, parts_of
 from ctsan.data.reading import read_corpora
 from ctsan.errors import CtsanError, UsageError, VideoError
@@ -333,7 +334,7 @@ def run(arguments: argparse.Namespace) -> None:
                 "'ctsan corpus check' shows the splits."
             )
     if left_out := len([clip for clip in corpus if clip.captions]) - sum(map(len, clips.values())):
-        tell(f"{left_out} captioned clips are left out: a backbone has no features of them, or no split has.")
+        tell(f"Left out: {count(left_out, 'captioned clip')} without a split or without all features.")
     probe = Probe(clips)
     probed = []
     for name, store in tqdm(stores.items(), desc="probing", disable=None):
