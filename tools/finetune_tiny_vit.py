@@ -4,8 +4,8 @@
         --out tuned.safetensors --cache /tmp/maps
 
 All stages but the last stay as they are. Their maps are computed once, for up to four frames of each training
-clip and their mirror images, and are kept in --cache. The last stage learns from the mean over a clip's frames
-and cells which concept words its captions hold (sigmoid cross-entropy) and which caption of a batch is its own
+clip and their mirror images, and kept in --cache. From the mean over a clip's frames and cells the last stage
+learns which concept words its captions hold (sigmoid cross-entropy), and which caption of a batch is its own
 (softmax over cosines with a sum of word vectors, in both directions). What is written is the running mean of
 the weights. No clip outside the training splits is read; bench/probe.py says whether the result is better.
 """
@@ -15,10 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import onnxruntime
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
@@ -29,6 +31,7 @@ from tqdm import tqdm
 from ctsan.atomic import replacing, write_json
 from ctsan.data.corpus import Clip
 from ctsan.data.reading import read_corpus
+from ctsan.device import usable_cores
 from ctsan.text.concepts import Concepts
 from ctsan.text.tagging import load_tagger
 from ctsan.text.tokens import tokenize
@@ -74,6 +77,8 @@ class LastStage(nn.Module):
 class Heads(nn.Module):
     """What is learnt beside the stage and thrown away: words by a clip, and a joint embedding."""
 
+    rarity: Tensor
+
     def __init__(self, *, frequencies: Tensor, rarity: Tensor) -> None:
         super().__init__()
         channels, num_words = SPEC.channels, len(rarity)
@@ -95,13 +100,46 @@ class Heads(nn.Module):
         concepts = F.binary_cross_entropy_with_logits(scores, reference, reduction="none").sum(dim=1).mean()
         words = torch.tensor([word for caption in captions for word in caption])
         ends = torch.tensor([0, *np.cumsum([len(caption) for caption in captions])])
-        rarity: Tensor = self.rarity  # type: ignore[assignment]
-        sentences = F.normalize(self.embed_words(words, ends, per_sample_weights=rarity[words]), dim=1)
+        sentences = F.normalize(self.embed_words(words, ends, per_sample_weights=self.rarity[words]), dim=1)
         pictures = F.normalize(self.embed_clip(F.dropout(clips, 0.2)), dim=1)
         alike = pictures @ sentences.mT * self.log_scale.exp().clamp(max=50)
         own = torch.arange(len(alike))
         joint = (F.cross_entropy(alike, own) + F.cross_entropy(alike.mT, own)) / 2
         return CONCEPT_WEIGHT * concepts + joint
+
+
+class FrozenStages(nn.Module):
+    """Pixels (N, size, size, 3) to maps before the last stage, (N, 160, 10, 10)."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: TinyViT) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean", torch.tensor(SPEC.mean).view(3, 1, 1))
+        self.register_buffer("std", torch.tensor(SPEC.std).view(3, 1, 1))
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return self.network.before_last_stage((frames.permute(0, 3, 1, 2).float() - self.mean) / self.std)
+
+
+def frozen_session(network: TinyViT, file: Path) -> onnxruntime.InferenceSession:
+    example = torch.zeros((2, SPEC.image_size, SPEC.image_size, 3), dtype=torch.uint8)
+    with torch.no_grad():
+        torch.onnx.export(
+            FrozenStages(network).eval(),
+            (example,),
+            file,
+            dynamo=True,
+            external_data=False,
+            input_names=["frames"],
+            dynamic_shapes={"frames": {0: torch.export.Dim("N")}},
+            verbose=False,
+        )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # a clip a core
+    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 
 def cached_maps(clips: Sequence[Clip], network: TinyViT, folder: Path) -> tuple[list[range], list[Maps]]:
@@ -110,25 +148,28 @@ def cached_maps(clips: Sequence[Clip], network: TinyViT, folder: Path) -> tuple[
     done_file = folder / "done.json"
     done: list[int] = json.loads(done_file.read_text())["frames"] if done_file.exists() else []
     shape = (len(clips) * FRAMES, 160, SPEC.image_size // 16, SPEC.image_size // 16)
-    mode = "r+" if done else "w+"
     maps: list[Maps] = [
-        np.lib.format.open_memmap(folder / f"{name}.npy", mode=mode, dtype=np.float16, shape=shape)
+        np.lib.format.open_memmap(
+            folder / f"{name}.npy", mode="r+" if done else "w+", dtype=np.float16, shape=shape
+        )
         for name in ("maps", "mirrored")
     ]
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (SPEC.mean, SPEC.std))
-    for number in tqdm(
-        range(len(done), len(clips)), initial=len(done), total=len(clips), desc="frozen stages"
-    ):
+    left = range(len(done), len(clips))
+    session = frozen_session(network, folder / "frozen.onnx")
+
+    def see(number: int) -> int:
         pixels = sample_frames(clips[number].path, size=SPEC.image_size).pixels
         pixels = pixels[subsample(len(pixels), FRAMES)]
-        x = (torch.from_numpy(pixels).permute(0, 3, 1, 2).float() - mean) / std
-        start = number * FRAMES
-        with torch.inference_mode():
-            for kept, seen in zip(maps, (x, x.flip(3)), strict=True):
-                kept[start : start + len(x)] = network.before_last_stage(seen).numpy()
-        done.append(len(pixels))
-        if number % 200 == 199 or number == len(clips) - 1:
-            write_json(done_file, {"frames": done})
+        for kept, frames in zip(maps, (pixels, pixels[:, :, ::-1]), strict=True):
+            seen = session.run(None, {"frames": np.ascontiguousarray(frames)})[0]
+            kept[number * FRAMES : number * FRAMES + len(pixels)] = seen
+        return len(pixels)
+
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        for count in tqdm(pool.map(see, left), initial=len(done), total=len(clips), desc="frozen stages"):
+            done.append(count)
+            if len(done) % 200 == 0 or len(done) == len(clips):
+                write_json(done_file, {"frames": done})
     return [range(n * FRAMES, n * FRAMES + count) for n, count in enumerate(done)], maps
 
 
@@ -212,12 +253,12 @@ def main() -> None:
         own = [clip for clip in read_corpus(path).split("train") if clip.captions]
         clips += own
         corpus_of += [number] * len(own)
+    rows, maps = cached_maps(clips, network, arguments.cache)
     sentences = [tokenize(caption) for clip in clips for caption in clip.captions]
     vocabulary = Vocabulary.build(sentences)
     concepts = Concepts.build(sentences, vocabulary, load_tagger())
     place = {word: number for number, word in enumerate(vocabulary.words)}
 
-    rows, maps = cached_maps(clips, network, arguments.cache)
     lessons = [
         Lesson(
             own_rows,
