@@ -73,6 +73,7 @@ class RetrievalTask:
             maps=maps,
             frame_is_real=frame_is_real,
             reference=self.clips.reference(clips),
+            concept_scores=self.clips.concept_scores(clips),
             captions=self._encoded([sentence for _, sentence in sentences]),
             clip_of_caption=torch.tensor([place for place, _ in sentences]),
             clips=tuple(once),
@@ -83,7 +84,9 @@ class RetrievalTask:
 
     def losses(self, batch: CaptionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over captions or clips."""
-        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
+        encoding = self.model.clip_encoder(
+            batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores
+        )
         clips, sentences = len(batch.maps), len(batch.captions)
         rows = torch.arange(clips, device=batch.captions.device).repeat_interleave(sentences)
         queries = batch.captions.repeat(clips, 1)
