@@ -188,8 +188,8 @@ class ClipEncoder(nn.Module):
         """Maps (B, N, h, w, C) to everything that is said of the clip later.
 
         Args:
-            concept_scores: (B, V), before the sigmoid: what concept words are chosen by in place of the detector's
-                own scores; (B, 0) for none.
+            concept_scores: (B, V), before the sigmoid: choose concept words by these, not by the
+                detector's own; (B, 0) for none.
             reference: (B, V), the words of the clips' captions, if known: concept words are made wrong by
                 them, where that is asked for.
         """
