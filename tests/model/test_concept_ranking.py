@@ -35,20 +35,20 @@ def detection() -> Detection:
 
 
 def test_without_lemmas_the_surest_words_are_taken() -> None:
-    words, confidences = encoder(None).top(detection())
+    words, confidences = encoder(None).top(detection().scores)
     assert words.tolist() == [[0, 2, 1], [0, 4, 1]]
     torch.testing.assert_close(confidences[0], torch.tensor([0.65, 0.5, 0.4]))
 
 
 def test_lift_is_what_a_word_rises_above_its_frequency_and_a_lemma_counts_once() -> None:
     """Of "playing" (.4) and "plays" (.3) the first is kept; "man" rises by .05 only."""
-    words, confidences = encoder(LEMMAS).top(detection())
+    words, confidences = encoder(LEMMAS).top(detection().scores)
     assert words.tolist() == [[2, 3, 0], [0, 4, 1]]
     torch.testing.assert_close(confidences[0], torch.tensor([0.5, 0.3, 0.65]))
 
 
 def test_a_second_form_comes_only_where_lemmas_run_out() -> None:
-    words, _ = encoder(LEMMAS, num_concepts=5).top(detection())
+    words, _ = encoder(LEMMAS, num_concepts=5).top(detection().scores)
     assert words[0].tolist() == [2, 3, 0, 4, 1]
 
 

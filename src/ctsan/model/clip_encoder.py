@@ -213,22 +213,28 @@ class ClipEncoder(nn.Module):
             ranking = detection._replace(scores=corrupted)
         if concept_scores is not None and concept_scores.shape[1]:
             ranking = ranking._replace(scores=concept_scores)
-        words, confidences = self.top(ranking)
+        words, confidences = self.top(ranking.scores)
         return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)
 
-    def top(self, detection: Detection) -> tuple[Tensor, Tensor]:
-        """The K concept words, the first in rank first, and their confidences, both (B, K)."""
+    def ranking(self, confidences: Tensor) -> Tensor:
+        """What concept words are ranked by, from confidences (…, V): p, or p - q."""
         if not self.ranks_by_lift or isinstance(self.detector, RandomWords):
-            return detection.top(self.num_concepts)
-        confidences = detection.confidences
-        ranked = (confidences - self.frequencies).sort(dim=1, descending=True, stable=True)
-        words = ranked.indices[:, : _FORMS * self.num_concepts]
+            return confidences
+        return confidences - self.frequencies
+
+    def top(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores (B, V) to K concept words, the first in rank first, and their confidences, both (B, K)."""
+        if not self.ranks_by_lift or isinstance(self.detector, RandomWords):
+            best = scores.topk(self.num_concepts, dim=1)
+            return best.indices, best.values.sigmoid()
+        confidences = scores.sigmoid()
+        num_looked_at = min(scores.shape[1], _FORMS * self.num_concepts)
+        words = self.ranking(confidences).topk(num_looked_at, dim=1).indices
         lemmas = self.lemmas[words]
-        is_form = (
-            (lemmas[:, :, None] == lemmas[:, None]).tril(-1).any(dim=2)
-        )  # of a word that is ranked higher
-        kept = is_form.sort(dim=1, stable=True).indices[:, : self.num_concepts]
-        words = words.gather(1, kept)
+        is_higher = torch.ones(num_looked_at, num_looked_at, device=words.device).tril(-1) > 0
+        is_form = ((lemmas[:, :, None] == lemmas[:, None]) & is_higher).any(dim=2)  # of a word ranked higher
+        place = torch.arange(num_looked_at, device=words.device) + num_looked_at * is_form  # forms come last
+        words = words.gather(1, place.topk(self.num_concepts, dim=1, largest=False).indices)
         return words, confidences.gather(1, words)
 
     def embed_concepts(self, words: Tensor, confidences: Tensor) -> Tensor:
