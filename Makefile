@@ -13,7 +13,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORPUS ?= demo/shapes
 MARGINS ?= margins.jsonl
-LITE   := efficientnet-lite0 efficientnet-lite1 efficientnet-lite2
+NETS   := efficientnet-lite0 efficientnet-lite1 efficientnet-lite2 tiny-vit-5m
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
@@ -71,8 +71,8 @@ bench: demo
 	$(BIN)/python bench/engines.py
 	$(BIN)/python bench/features.py $(CORPUS)
 	$(BIN)/python bench/store.py --files 20000
-	for name in $(LITE); do $(BIN)/ctsan features $(CORPUS) --backbone $$name --out demo/bench/$$name; done
-	$(BIN)/python bench/probe.py $(CORPUS) --features $(addprefix demo/bench/,$(LITE))
+	for name in $(NETS); do $(BIN)/ctsan features $(CORPUS) --backbone $$name --out demo/bench/$$name; done
+	$(BIN)/python bench/probe.py $(CORPUS) $(foreach name,$(NETS),--features demo/bench/$(name))
 	$(BIN)/ctsan corpus make demo/shapes1000 --clips 1000 --seed 0
 	$(BIN)/ctsan features demo/shapes1000 --out demo/features1000
 	$(BIN)/python bench/order.py demo/shapes1000 --features demo/features1000

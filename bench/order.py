@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from tabulate import tabulate
 
 from ctsan.data.reading import read_corpus
-from ctsan.evaluation.linear_probe import ridge_scores
+from ctsan.evaluation.linear_probe import Matrix, RidgeRegression
+from ctsan.evaluation.tally import mean
 from ctsan.video.store import FeatureStore
-from probe import interval
+from probe import with_interval
 
 FOLDS = 5
-RIDGE = 3.0
 PAIRS = (
     ("left", "right"),
     ("up", "down"),
@@ -36,8 +36,6 @@ PAIRS = (
     ("hide", "emerge"),
     ("push", "pull"),
 )
-
-Matrix = NDArray[np.float32]
 
 
 def answers(truth: dict[str, list[dict[str, str]]], pair: tuple[str, str]) -> int | None:
@@ -54,7 +52,8 @@ def accuracy(x: Matrix, y: NDArray[np.int64]) -> Matrix:
     both = np.eye(2, dtype=np.float32)[y]
     for each in range(FOLDS):
         out = fold == each
-        right[out] = ridge_scores(x[~out], both[~out], x[out], ridge=RIDGE).argmax(axis=1) == y[out]
+        predicted = RidgeRegression(x[~out], both[~out]).predict(x[out])
+        right[out] = predicted.argmax(axis=1) == y[out]
     return right
 
 
@@ -82,8 +81,10 @@ def main() -> None:
         results = [accuracy(np.stack([x[n] for n in chosen]), y) for x in (bags, ordered)]
         for kept, result in zip(pooled, results, strict=True):
             kept.append(result)
-        rows.append((" / ".join(pair), len(chosen), *map(interval, results)))
-    rows.append(("all", sum(map(len, pooled[0])), *(interval(np.concatenate(kept)) for kept in pooled)))
+        rows.append((" / ".join(pair), len(chosen), *(with_interval(mean(result)) for result in results)))
+    rows.append(
+        ("all", sum(map(len, pooled[0])), *(with_interval(mean(np.concatenate(kept))) for kept in pooled))
+    )
     headers = ("opposites", "clips", "bag of frames", "three thirds in order")
     print(tabulate(rows, headers=headers, tablefmt="github"))
 

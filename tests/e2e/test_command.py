@@ -221,7 +221,7 @@ def test_a_folder_of_anything_gives_features_of_what_can_be_read(tmp_path: Path)
     encode(clips / "b.gif", counting(30))
     (clips / "c.mp4").write_bytes(b"")
     result = ctsan("features", clips, "--out", tmp_path / "f")
-    assert "2 clips with efficientnet-lite0 features" in result.stdout
+    assert "2 clips with tiny-vit-5m features" in result.stdout
     assert "1 clip could not be read:" in result.stderr
     assert "c.mp4: the file is empty (0 bytes). Copy or download it again." in result.stderr
     (clips / "a.mkv").unlink()

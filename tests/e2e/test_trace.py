@@ -79,7 +79,7 @@ def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
     )
     assert not asked.has_probe
     np.testing.assert_allclose(tracing.attention.sum(axis=(2, 3)), 1, atol=1e-5)
-    assert tracing.attention.shape == (len(tracing.times), 16, 4, 4)
+    assert tracing.attention.shape == (len(tracing.times), 25, 5, 5)
     assert tracing.times[0] == 0
     assert (np.diff(tracing.times) > 0.3).all()
     np.testing.assert_allclose(tracing.rows, [0, 2 / 7, 4 / 7, 6 / 7, 1])

@@ -210,8 +210,8 @@ def test_what_does_not_fit_is_named(shapes: Path, described: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"backbone": "resnet152"}, "trained on features of efficientnet-lite0, .* on those of resnet152"),
-        ({"details": {"weights": "others"}}, "these features of efficientnet-lite0 were made otherwise"),
+        ({"backbone": "resnet152"}, "trained on features of tiny-vit-5m, .* on those of resnet152"),
+        ({"details": {"weights": "others"}}, "these features of tiny-vit-5m were made otherwise"),
     ],
 )
 def test_features_of_another_kind_are_refused(

@@ -85,7 +85,7 @@ def test_answers_are_those_of_the_commands_to_the_last_digit(
 def test_traces_look_somewhere_at_every_moment(client: Client, clip_id: str) -> None:
     answer = client.get(f"/api/clips/{clip_id}/traces").json()
     attention = np.array(answer["attention"])
-    assert attention.shape == (len(answer["times"]), 16, 4, 4)
+    assert attention.shape == (len(answer["times"]), 25, 5, 5)
     np.testing.assert_allclose(attention.sum(axis=(2, 3)), 1, atol=2e-3)
     assert answer["times"][0] == 0
     assert answer["rows"][0] == 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,9 +17,20 @@ REFERENCE = "efficientnet-lite0"  # what times are compared with
 
 _ROUNDS = 5
 
+Name = TypeVar("Name", bound=Hashable)
 
-def milliseconds_a_frame(engines: Mapping[str, tuple[Engine, int]]) -> dict[str, float]:
-    """The median of some rounds, with a call a core at a time, as `ctsan features` does it.
+
+def milliseconds_a_frame(engines: Mapping[Name, tuple[Engine, int]]) -> dict[Name, float]:
+    """The median of some rounds of `milliseconds_in_rounds`."""
+    return {name: statistics.median(times) for name, times in milliseconds_in_rounds(engines).items()}
+
+
+def milliseconds_in_rounds(
+    engines: Mapping[Name, tuple[Engine, int]], *, rounds: int = _ROUNDS
+) -> dict[Name, list[float]]:
+    """Time a frame in each round, with a call a core at a time, as `ctsan features` does it.
+
+    All take turns in every round, so that the ratio of two is best taken within a round.
 
     Args:
         engines: each with the pixels a side that it takes.
@@ -31,11 +43,11 @@ def milliseconds_a_frame(engines: Mapping[str, tuple[Engine, int]]) -> dict[str,
     }
     for name, (engine, _) in engines.items():
         engine(frames[name])
-    times: dict[str, list[float]] = {name: [] for name in engines}
+    times: dict[Name, list[float]] = {name: [] for name in engines}
     with ThreadPoolExecutor(cores) as pool:
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             for name, (engine, _) in engines.items():
                 started = time.perf_counter()
                 list(pool.map(engine, [frames[name]] * cores))
                 times[name].append((time.perf_counter() - started) / (cores * BATCH) * 1000)
-    return {name: statistics.median(own) for name, own in times.items()}
+    return times
