@@ -6,7 +6,7 @@ Everything else that the model knows of a clip, the state s_N above all, stays a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.bootstrap import Comparison, Interval, compare, interval
-from ctsan.evaluation.items import blank_tallies, choice_tallies, query_tallies
+from ctsan.evaluation.items import item_tallies
 from ctsan.evaluation.official import judge_systems
 from ctsan.evaluation.tally import Tally, ratio
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
@@ -48,11 +48,6 @@ RELIANCE_FILE = "reliance.json"  # in a run folder, on validation clips
 Answers = Mapping[str, Any]  # by clip, as `Measured` has them
 
 _ANSWER_KEYS: Mapping[TaskName, str] = {"fill": "answer", "choose": "choice", "rank": "first"}
-_ITEM_TALLIES: Mapping[TaskName, Callable[[Any], dict[str, Tally]]] = {
-    "fill": blank_tallies,
-    "choose": choice_tallies,
-    "rank": query_tallies,
-}
 _SEED = 0  # of the permutation and of the random words: all runs get the same
 
 
@@ -125,7 +120,7 @@ def measure_reliance(
     if not own:
         return None
     metric = PRIMARY_METRICS[name]
-    tallies = source_tallies(name, answers, task.clips.validation, java=java)
+    tallies = _tallies(name, answers, task.clips.validation, java=java)
     scores = {}
     for source, tally in tallies.items():
         changed = changed_tally(name, own, answers[source])
@@ -160,19 +155,17 @@ def answers_by_source(
     return answers
 
 
-def source_tallies(
+def _tallies(
     name: TaskName, answers: Mapping[WordSource, Answers], clips: Sequence[Clip], *, java: Path | None
 ) -> dict[WordSource, dict[str, Tally]]:
-    """The metrics of a task's answers, by source and by metric.
-
-    Args:
-        clips: those that were measured, and maybe others.
-    """
+    """The metrics of a task's answers, by source and by metric."""
     if name == "describe":
         references = {clip.id: clip.captions for clip in clips if clip.id in answers["own"]}
         judged = judge_systems(references, dict(answers.items()), java=java, meteor=False)
         return {source: judged[source].tallies for source in answers}
-    return {source: _ITEM_TALLIES[name](own) for source, own in answers.items()}
+    if name == "embed":
+        raise ValueError("A joint embedding reads no concept words.")
+    return {source: item_tallies(name, own) for source, own in answers.items()}
 
 
 def changed_tally(name: TaskName, own: Answers, others: Answers) -> Tally:
