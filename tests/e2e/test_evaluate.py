@@ -247,9 +247,8 @@ def test_reliance_is_measured_run_by_run_and_alone(
 
 def test_runs_without_concept_words_have_no_reliance(shapes: Path, runs: Runs, embedding: Path) -> None:
     refused = real_command("evaluate", runs["plain"], *options(shapes), "--reliance", exit_code=2)
-    assert refused.stderr.strip().endswith(
-        f"{runs['plain']}: it reads no concept words: --reliance has nothing to measure. Name a run that does."
-    )
+    why = "it reads no concept words: --reliance has nothing to measure. Name a run that does."
+    assert refused.stderr.strip().endswith(f"{runs['plain']}: {why}")
     assert refused.stdout == ""
     with pytest.raises(UsageError, match="--reliance needs a run of 'rank', and .* is of 'embed'. Name one."):
         ctsan_here("evaluate", embedding, *options(shapes), "--task", "rank", "--reliance")

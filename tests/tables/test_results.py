@@ -127,7 +127,7 @@ def test_reliance_stands_beside_the_systems_that_were_asked_with_other_words() -
     said: Any = {("ct-san", "describe"): [own], ("rand-san", "describe"): [own]}
     said |= {("ct-san", "fill"): [answers(30), answers(32)]}
     others: Any = {
-        ("ct-san", "describe"): [{"another": own | {"3": "a cat"}, "none": {n: "a cat" for n in own}}],
+        ("ct-san", "describe"): [{"another": own | {"3": "a cat"}, "none": dict.fromkeys(own, "a cat")}],
         ("ct-san", "fill"): [
             {"another": answers(20), "none": answers(10)},
             {"another": answers(22), "none": answers(12)},

@@ -272,6 +272,14 @@ def test_models_without_concept_words_are_known(
     assert reads_concepts(model) == reads
 
 
+def test_where_there_is_nothing_to_ask_nothing_is_measured(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    task, member = make("choose", words, clips, store)
+    task.items = []
+    assert measure_reliance("choose", task, member) is None
+
+
 def test_one_clip_has_no_other(words: Words, clips: list[Clip], store: FeatureStore) -> None:
     task, member = make("describe", words, clips[:1], store)
     assert list(answers_by_source(task, member, SOURCES)) == ["own", "random", "none", "oracle"]

@@ -148,7 +148,7 @@ def answers_by_source(
     answers: dict[WordSource, Answers] = {"own": own}
     measured = [(row, clip) for row, clip in enumerate(task.clips.validation) if clip.id in own]
     rows, clips = [row for row, _ in measured], [clip for _, clip in measured]
-    for source in sources:
+    for source in sources if clips else ():
         if source == "own" or (replaced := _replaced(source, encoding, member, rows, clips)) is None:
             continue
         answers[source] = task.measure([member], [replaced]).answers
