@@ -214,7 +214,7 @@ def test_reliance_on_concept_words_is_measured_in_every_task(
         assert 0 <= sources[source]["changed"] <= 1
     ctsan_here("evaluate", runs[name], *options(shapes), "--reliance")
     shown = capsys.readouterr().out
-    assert f"{runs[name]}, {name}, alone: no other run votes or reranks." in shown
+    assert f"{runs[name]} ({name}), measured alone: no other run votes or reranks." in shown
     rows = [re.split(r"  +", line) for line in shown.splitlines()]
     low, high = sources["none"]["interval of difference"]
     [none] = [row for row in rows if row[0] == "none"]

@@ -229,7 +229,7 @@ def _print_reliance(found: Mapping[Path, Reliance], task: TaskName, split: str, 
                 row += [f"{score.difference.difference:+.3f}", f"{low:+.3f} to {high:+.3f}"]
                 row.append(f"{score.changed:.1%}")
             rows.append(row + [""] * (6 - len(row)))
-        click.echo(f"{folder}, {task}, alone: no other run votes or reranks.\n")
+        click.echo(f"{folder} ({task}), measured alone: no other run votes or reranks.\n")
         headers = ("concept words", each.metric, "95 % interval", "difference", "95 % interval", "changed")
         print_table(rows, headers)
         click.echo(
