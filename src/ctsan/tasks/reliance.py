@@ -183,13 +183,16 @@ def changed_tally(name: TaskName, own: Answers, others: Answers) -> Tally:
 def permute_clips(clips: Sequence[Clip]) -> list[int]:
     """For each clip the place of another, each of which stands for one; of another source where possible.
 
-    Clips are ordered by source, the largest first, and moved on by the size of the largest: only where it
-    has more than half of the clips some get one of their own source.
+    Clips are shuffled, grouped by source, the largest first, and moved on by the size of the largest: only
+    where it has more than half of the clips some get one of their own source.
     """
     order = np.random.default_rng(_SEED).permutation(len(clips)).tolist()
     sources = [clip.source or clip.id for clip in clips]
-    sizes = Counter(sources)
-    order.sort(key=lambda place: (-sizes[sources[place]], sources[place]))
+    sizes = Counter(sources[place] for place in order)
+    met = {
+        source: number for number, source in enumerate(sizes)
+    }  # sources in the order of the shuffled clips
+    order.sort(key=lambda place: (-sizes[sources[place]], met[sources[place]]))
     shift = max(sizes.values()) % len(clips) or 1
     others = [0] * len(clips)
     for position, place in enumerate(order):
