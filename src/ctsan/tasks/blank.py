@@ -148,8 +148,10 @@ class BlankTask:
         return metrics | self.clips.judge_concepts(self._member, encodings[0])
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Member[BlankModel]]) -> Measured:
-        encodings = self.clips.encoded(members)
+    def measure(
+        self, members: Sequence[Member[BlankModel]], encodings: Sequence[ClipEncoding] | None = None
+    ) -> Measured:
+        encodings = self.clips.encoded(members) if encodings is None else encodings
         answered = self._answered(members, encodings)
         return Measured(accuracy(answered) | self.clips.precision(members, encodings), printed(answered))
 

@@ -124,8 +124,10 @@ class ChoiceTask:
         return accuracy(self._answered(scores)) | self.clips.judge_concepts(self._member, encoding)
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Member[ChoiceModel]]) -> Measured:
-        encodings = self.clips.encoded(members)
+    def measure(
+        self, members: Sequence[Member[ChoiceModel]], encodings: Sequence[ClipEncoding] | None = None
+    ) -> Measured:
+        encodings = self.clips.encoded(members) if encodings is None else encodings
         scores = [self._scores(member, own) for member, own in zip(members, encodings, strict=True)]
         answered = self._answered(ensemble_scores(members, scores))
         return Measured(accuracy(answered) | self.clips.precision(members, encodings), printed(answered))

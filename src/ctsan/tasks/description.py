@@ -190,8 +190,10 @@ class DescriptionTask:
         return metrics | self.clips.judge_concepts(self._member, encodings[0])
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Speaker]) -> Measured:
-        encodings = self.clips.encoded(members)
+    def measure(
+        self, members: Sequence[Speaker], encodings: Sequence[ClipEncoding] | None = None
+    ) -> Measured:
+        encodings = self.clips.encoded(members) if encodings is None else encodings
         captions = self._captions(members, encodings)
         metrics = caption_scores(self._references, captions)
         return Measured(metrics | self.clips.precision(members, encodings), {**captions})

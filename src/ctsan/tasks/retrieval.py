@@ -11,6 +11,7 @@ from ctsan.config import Negatives
 from ctsan.data.batches import CaptionBatch
 from ctsan.data.corpus import QueryItem
 from ctsan.model.choice_model import Scored
+from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.retrieval_model import RetrievalModel, pairwise_margin_loss
 from ctsan.tasks.clips import TaskClips, printed
 from ctsan.tasks.losses import attention_losses, detector_losses
@@ -108,8 +109,8 @@ class RetrievalTask:
         return self.queries.metrics(scores.cpu()) | self.clips.judge_concepts(self._member, encoding)
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Scorer]) -> Measured:
-        encodings = self.clips.encoded(members)
+    def measure(self, members: Sequence[Scorer], encodings: Sequence[ClipEncoding] | None = None) -> Measured:
+        encodings = self.clips.encoded(members) if encodings is None else encodings
         own = [self.queries.scores(member, each) for member, each in zip(members, encodings, strict=True)]
         scores = ensemble_scores(members, own, queries=[item.query for item in self.queries.items])
         metrics = self.queries.metrics(scores) | self.clips.precision(members, encodings)
