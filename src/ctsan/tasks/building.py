@@ -273,10 +273,11 @@ def out_of_fold_scores(
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     is_own = torch.tensor([not clip.others for clip in clips])
     means, reference = _means(encoder.means, clips, store), _reference(clips, words)
-    sources = sorted({clip.source for clip in clips})
+    source_of = [clip.source or clip.id for clip in clips]
+    sources = sorted(set(source_of))
     order = torch.randperm(len(sources), generator=torch.Generator().manual_seed(_ITEM_SEED)).tolist()
     fold = {source: place % _FOLDS for source, place in zip(sources, order, strict=True)}
-    folds = torch.tensor([fold[clip.source] for clip in clips])
+    folds = torch.tensor([fold[source] for source in source_of])
     scores = torch.zeros(reference.shape, dtype=torch.float16)
     for number in range(_FOLDS):
         is_out = folds == number
