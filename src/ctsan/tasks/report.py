@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.bootstrap import Interval, interval
 from ctsan.evaluation.diversity import diversity
+from ctsan.evaluation.grammar import faulty_share
 from ctsan.evaluation.items import item_tallies
 from ctsan.evaluation.official import Tokeniser, judge_captions
 from ctsan.evaluation.tally import Tally
@@ -56,6 +57,7 @@ def report(
             references = {clip.id: clip.captions for clip in clips if clip.id in answers}
             tallies, tokeniser, notes = judge_captions(references, answers, java=java)
             own = diversity(references, answers, training)
+            own["grammar faults"] = faulty_share(answers.values())
         case "fill" | "choose" | "rank":
             tallies = item_tallies(task, answers)
         case "embed":
