@@ -31,6 +31,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import logging
 import math
 import statistics
 import sys
@@ -231,6 +232,7 @@ def int8_engine(backbone: Backbone) -> Engine:
     from onnxruntime.quantization import quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
+    logging.getLogger().setLevel(logging.ERROR)  # it warns of inputs that are bytes
     with tempfile.TemporaryDirectory() as folder:
         prepared, quantised = Path(folder, "prepared.onnx"), Path(folder, "int8.onnx")
         quant_pre_process(onnx_file(backbone), prepared, skip_symbolic_shape=True)
