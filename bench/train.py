@@ -76,6 +76,7 @@ def make_batch(
         maps=torch.randn(clips, frames, *GRID, channels, generator=draw).relu_(),
         frame_is_real=torch.ones(clips, frames, dtype=torch.bool),
         reference=(torch.rand(clips, len(words.concepts.words), generator=draw) < 0.01).float(),
+        concept_scores=torch.zeros(clips, 0),
         captions=sentences,
         clip_of_caption=torch.arange(clips).repeat_interleave(captions),
         clips=tuple(map(str, range(clips))),

@@ -43,6 +43,7 @@ DecoderKind = Annotated[
     Literal["semantic", "s2vt", "temporal", "pooled"],
     _one_of("semantic", "s2vt", "temporal", "pooled"),
 ]
+RankBy = Annotated[Literal["confidence", "lift"], _one_of("confidence", "lift")]
 RandomWordsKind = Annotated[Literal["redrawn", "fixed"], _one_of("redrawn", "fixed")]
 Negatives = Annotated[Literal["clips", "sentences", "both"], _one_of("clips", "sentences", "both")]
 Transfer = Annotated[Literal["detector", "shared"], _one_of("detector", "shared")]
@@ -61,6 +62,7 @@ class ModelSettings:
     decoder: DecoderKind = "semantic"  # the paper's; others describe only
     both_ways: Switch = True  # False reads a sentence up to its blank only: the paper's Simple-LSTM
     sees_clip: Switch = True  # False leaves out the video encoder
+    video_dropout: Share = 0.0  # of clips in training, whose s_N is zeros: concept words alone tell of them
     max_frames: Count = 40  # clips with more stored frames are thinned evenly
 
 
@@ -70,6 +72,9 @@ class DetectorSettings:
     kind: DetectorKind = "traces"  # where concept words come from; the others are what the paper compares
     random_words: RandomWordsKind = "redrawn"  # with kind=random, in training: at each step, or a clip's own
     num_concepts: Count = 10  # K
+    # K words by confidence p, as in the paper, or by lift p - q, where q is
+    # the share of training clips with the word; then each lemma counts once.
+    rank_by: RankBy = "confidence"
     num_candidates: Count = 2000  # V; fewer if the words hold fewer
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
     dropout: Share = 0.2
@@ -147,6 +152,9 @@ class TrainingSettings:
     seed: Whole = 0
     keep_clips: Switch = False  # with --from: how clips are seen stays as it is, for several runs to share
     transfer: Transfer = "detector"  # with --from: it alone, or all that the two models share
+    # Concept words in training come from five ridge regressions, each learnt without the clip's source: they
+    # are right as often as on new clips. The paper takes the detector's own.
+    out_of_fold: Switch = False
     corrupt_concepts: Switch = (
         False  # right words are made wrong until they are right as often as on validation
     )
@@ -239,6 +247,7 @@ PROFILES: Mapping[str, Settings] = {
 # later default changes no older run.
 _BEFORE: Mapping[str, object] = {
     "detector.random_words": "redrawn",
+    "detector.rank_by": "confidence",
     "ensemble.standardise": True,
     "init.attention_gate": 0.1,
     "init.concept_gain": 0.1,
@@ -248,6 +257,7 @@ _BEFORE: Mapping[str, object] = {
     "init.word_frequencies": True,
     "loss.retrieval_negatives": "both",
     "training.corrupt_concepts": True,
+    "training.out_of_fold": False,
     "training.transfer": "shared",
 }
 _REMOVED = frozenset({"decoding.hearing"})  # in settings.json of older runs; it has no effect any more

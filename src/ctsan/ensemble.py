@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from heapq import nlargest
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from ctsan.answers import Answer, Attention, Blank, Caption, Concept
 from ctsan.data.corpus import BLANK
 from ctsan.errors import UsageError
-from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.tasks.blank import AskedBlank, fill
 from ctsan.tasks.saying import describe
 from ctsan.tasks.scoring import have_a_say, score_each
@@ -24,24 +23,40 @@ from ctsan.trained_run import WORDS_FOLDER, TrainedRun
 def concepts_seen(
     runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], row: int = 0
 ) -> tuple[Concept, ...]:
-    """The surest concept words of a clip; a word's confidence is the mean over the runs with a detector.
+    """The concept words of a clip, as they are ranked for the language models.
+
+    Of several runs with a detector, a word's confidence and what it is ranked by are the means over them.
 
     Args:
         encodings: of each run, as `Member.encode` gives it.
         row: of the clip in them.
     """
     seen = [
-        (run, encoding.detection.confidences[row].tolist())
+        (run, encoding.detection.confidences[row])
         for run, encoding in zip(runs, encodings, strict=True)
         if encoding.detection is not None
     ]
     means: dict[str, float] = {}
+    ranking: dict[str, float] = {}
+    lemmas: dict[str, str] = {}
     for run, confidences in seen:
-        for word, confidence in zip(run.member.words.concepts.words, confidences, strict=True):
+        encoder = run.member.model.clip_encoder
+        assert isinstance(encoder, ClipEncoder)  # it has a detector
+        ranks = encoder.ranking(confidences).tolist()
+        candidates = run.member.words.concepts.candidates
+        for candidate, confidence, rank in zip(candidates, confidences.tolist(), ranks, strict=True):
+            word = candidate.word
             means[word] = means.get(word, 0.0) + confidence / len(seen)
+            ranking[word] = ranking.get(word, 0.0) + rank / len(seen)
+            lemmas[word] = candidate.lemma or word if encoder.ranks_by_lift else word
     most = max(encoding.concept_words.shape[1] for encoding in encodings)
-    surest = nlargest(most, means, key=means.__getitem__)
-    return tuple(Concept(word, means[word]) for word in surest if means[word] > 0)  # a clip may have fewer
+    first: dict[str, str] = {}  # of each lemma
+    for word in sorted(ranking, key=lambda word: -ranking[word]):
+        if means[word] > 0:  # a clip may have fewer
+            first.setdefault(lemmas[word], word)
+        if len(first) == most:
+            break
+    return tuple(Concept(word, means[word]) for word in first.values())
 
 
 def covering_runs(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:

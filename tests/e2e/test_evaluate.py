@@ -188,6 +188,72 @@ def test_captions_are_measured_as_in_publications(
     assert list(found["metrics"])[: len(official)] == list(found["intervals"])[: len(official)] == official
 
 
+@pytest.mark.parametrize(
+    ("name", "metric", "noun"),
+    [
+        ("describe", "CIDEr", "captions"),
+        ("fill", "accuracy", "filled words"),
+        ("choose", "accuracy", "choices"),
+        ("rank", "MRR", "first-ranked clips"),
+    ],
+)
+def test_reliance_on_concept_words_is_measured_in_every_task(
+    name: str, metric: str, noun: str, shapes: Path, runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = evaluated(capsys, runs[name], *options(shapes))
+    found = evaluated(capsys, runs[name], *options(shapes), "--reliance")
+    assert (found["task"], found["split"]) == (name, "train")
+    [(run, own)] = found["reliance"].items()
+    assert (run, own["metric"], own["clips"]) == (str(runs[name]), metric, plain["clips"])
+    sources = own["sources"]
+    assert list(sources) == ["own", "another", "random", "none", "oracle"]
+    assert sources["own"] == {metric: plain["metrics"][metric], "interval": plain["intervals"][metric]}
+    for source in list(sources)[1:]:
+        difference = sources[source][metric] - sources["own"][metric]
+        assert sources[source]["difference"] == pytest.approx(difference)
+        assert 0 <= sources[source]["changed"] <= 1
+    ctsan_here("evaluate", runs[name], *options(shapes), "--reliance")
+    shown = capsys.readouterr().out
+    assert f"{runs[name]} ({name}), measured alone: no other run votes or reranks." in shown
+    rows = [re.split(r"  +", line) for line in shown.splitlines()]
+    low, high = sources["none"]["interval of difference"]
+    [none] = [row for row in rows if row[0] == "none"]
+    assert none[-3:] == [
+        f"{sources['none']['difference']:+.3f}",
+        f"{low:+.3f} to {high:+.3f}",
+        f"{sources['none']['changed']:.1%}",
+    ]
+    assert f"'changed' is the share of {own['answers']:,} {noun} that differ" in shown
+
+
+def test_reliance_is_measured_run_by_run_and_alone(
+    shapes: Path, runs: Runs, embedding: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = evaluated(capsys, runs["describe"], *options(shapes), "--reliance")
+    beside = (runs["describe"], embedding, *options(shapes), "--reliance")
+    ctsan_here("evaluate", *beside, "--json")
+    out, err = capsys.readouterr()
+    assert json.loads(out) == alone  # without its judge
+    assert f"{embedding}: not asked, for it is a run of 'embed'." in err
+    both = evaluated(capsys, runs["fill"], runs["fill2"], *options(shapes), "--reliance")["reliance"]
+    assert both.keys() == {str(runs["fill"]), str(runs["fill2"])}
+    one = evaluated(capsys, runs["fill2"], *options(shapes), "--reliance")["reliance"]
+    assert both[str(runs["fill2"])] == one[str(runs["fill2"])]
+    ctsan_here("evaluate", runs["rank"], runs["plain"], *options(shapes), "--reliance", "--json")
+    out, err = capsys.readouterr()
+    assert json.loads(out)["reliance"].keys() == {str(runs["rank"])}
+    assert f"{runs['plain']}: it reads no concept words: left out." in err
+
+
+def test_runs_without_concept_words_have_no_reliance(shapes: Path, runs: Runs, embedding: Path) -> None:
+    refused = real_command("evaluate", runs["plain"], *options(shapes), "--reliance", exit_code=2)
+    why = "it reads no concept words: --reliance has nothing to measure. Name a run that does."
+    assert refused.stderr.strip().endswith(f"{runs['plain']}: {why}")
+    assert refused.stdout == ""
+    with pytest.raises(UsageError, match="--reliance needs a run of 'rank', and .* is of 'embed'. Name one."):
+        ctsan_here("evaluate", embedding, *options(shapes), "--task", "rank", "--reliance")
+
+
 def test_without_java_the_difference_is_said(
     shapes: Path, runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:

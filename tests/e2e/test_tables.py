@@ -58,6 +58,10 @@ def test_all_tables_come_out_of_all_systems_and_nothing_is_trained_twice(
             assert set(cells) == {
                 cell for cell in wanted if "METEOR" not in cell and (has_words or "precision" not in cell)
             }
+    stored = json.loads((tmp_path / "runs/rank/ct-san/0/test.json").read_text())
+    assert set(stored["reliance"]["rank"]) == {"another", "none"}
+    assert json.loads((tmp_path / "runs/rank/base-san/0/test.json").read_text())["reliance"] == {}
+    assert "## Reliance on concept words" in (tmp_path / "tables.md").read_text()
     assert "describe: precision" not in value["tables"]["concept-words"]["rows"]["base-san"]
     singles = {(claim.better, claim.worse, task) for claim in CLAIMS for task in claim.tasks}
     assert {(one["better"], one["worse"], one["task"]) for one in value["claims"]} == {

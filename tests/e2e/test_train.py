@@ -8,6 +8,7 @@ Worst of ten trainings by `make margins` (five seeds, each with and without jitt
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def run(shapes: Path) -> Path:
     first = ctsan("train", "describe", *options, *SMALL)
     result = json.loads(first.stdout)
     assert result["steps"] == 2 * 3  # ten clips in batches of four
-    assert {"CIDEr", "precision", "precision on train"} <= result.keys()
+    assert {"CIDEr", "precision", "precision on train", "reliance"} <= result.keys()
     assert "There are 2 validation clips: CIDEr on so few says little" in first.stderr
     assert json.loads(ctsan("train", "describe", *options, *SMALL).stdout) == result  # it is done
     return out
@@ -136,10 +137,42 @@ def test_the_end_of_a_training_shows_what_came_of_it(shapes: Path, run: Path) ->
     known, new = best["precision on train"], best["precision"]
     assert f"{known:.0%} are right on training clips and {new:.0%} on validation clips" in told.stdout
     assert ("knows its training clips by heart" in told.stderr) == (known - new > 0.15)
+    reliance = json.loads((run / "reliance.json").read_text(encoding="utf-8"))
+    assert reliance == {"task": "describe", "split": "val", "step": best["best_step"], **best["reliance"]}
+    sources = reliance["sources"]
+    assert list(sources) == ["own", "another", "none"]
+    assert sources["own"]["CIDEr"] == pytest.approx(best["CIDEr"], abs=1e-4)
+    without = f"{sources['none']['CIDEr']:.3f} with none ({sources['none']['changed']:.0%} of the captions"
+    assert f"Reliance on concept words: CIDEr {best['CIDEr']:.3f} with the clip's own, " in told.stdout
+    assert without in told.stdout
     page = (run / "examples.html").read_text(encoding="utf-8")
     assert page.count("<article>") == 2
     assert page.count("<img ") == 8
     assert str(run / "examples.html") in told.stdout
+
+
+@pytest.mark.parametrize("moment", ["before", "while writing"])
+def test_killed_before_its_reliance_is_written_a_training_goes_on_to_the_same(
+    shapes: Path, run: Path, tmp_path: Path, moment: str
+) -> None:
+    """The end of a training begins when weights and checkpoint are there."""
+    killed = tmp_path / "killed"
+    shutil.copytree(run, killed)
+    kept = (killed / "reliance.json").read_bytes()
+    (killed / "reliance.json").unlink()
+    if moment == "while writing":
+        (killed / ".reliance.json.tmp").write_bytes(kept[:40])
+    before = {
+        name: (killed / name).read_bytes() for name in ("weights.safetensors", "checkpoint.safetensors")
+    }
+    ctsan_here(
+        *("train", "describe", "--corpus", shapes / "corpus", "--features", shapes / "features"),
+        *("--out", killed, *SMALL),
+    )
+    assert (killed / "reliance.json").read_bytes() == kept
+    assert not (killed / ".reliance.json.tmp").exists()
+    for name, content in before.items():
+        assert (killed / name).read_bytes() == content
 
 
 def test_words_that_part_are_warned_of_at_once_and_at_the_end(

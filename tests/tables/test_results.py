@@ -119,6 +119,40 @@ def test_being_as_good_is_told_from_too_few_clips_to_tell(five_right: range, ver
     assert checked.verdict == verdict
 
 
+def test_reliance_stands_beside_the_systems_that_were_asked_with_other_words() -> None:
+    corpus = Corpus(
+        "mine", Path(), "own", tuple(Clip(f"{n}", Path(), ("a dog runs",), "test") for n in range(4))
+    )
+    own = {f"{n}": "a dog runs" for n in range(4)}
+    said: Any = {("ct-san", "describe"): [own], ("rand-san", "describe"): [own]}
+    said |= {("ct-san", "fill"): [answers(30), answers(32)]}
+    others: Any = {
+        ("ct-san", "describe"): [{"another": own | {"3": "a cat"}, "none": dict.fromkeys(own, "a cat")}],
+        ("ct-san", "fill"): [
+            {"another": answers(20), "none": answers(10)},
+            {"another": answers(22), "none": answers(12)},
+        ],
+    }
+    sizes: Any = {"fill": 1, "choose": 1, "rank": 1}
+
+    def made(reliance: Any) -> Results:
+        measured, notes = measure_all(said, {}, corpus, java=None, reliance=reliance)
+        return make_results(measured, [TABLES["reliance"]], notes, ensemble_sizes=sizes)
+
+    found = made(others)
+    [row] = found.tables[0].rows  # rand-SAN's result is of before
+    assert row.name == "ct-san"
+    means = [None if cell is None else cell.mean for cell in row.cells]
+    assert means[3] == 0.25  # changed captions
+    assert means[4:8] == pytest.approx([0.775, 0.525, 0.275, 0.25])
+    assert means[8:] == [None] * 8
+    assert "## Reliance on concept words" in markdown(found, "Title", [])
+    assert r"filled words changed \%" in latex(found)
+    old = made(None)
+    assert "Reliance" not in markdown(old, "Title", []) + latex(old)
+    assert as_json(old, [])["tables"]["reliance"]["rows"] == {}
+
+
 def test_all_forms_have_the_same_figures_and_mark_the_papers_corpus(results: Results) -> None:
     text = markdown(results, "Title", [("corpus", "mine")])
     assert "| CT-SAN | " in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -10,11 +10,13 @@ import click
 
 from ctsan.cli.asking import PATH
 from ctsan.cli.features import WEIGHTS, check_one_each, features_command, features_of
-from ctsan.cli.output import count, listed, print_json, print_metrics, warn
+from ctsan.cli.output import count, listed, print_json, print_metrics, print_table, warn
 
 if TYPE_CHECKING:
+    from ctsan.config import Settings
     from ctsan.data.corpus import Corpus, Item, Split
     from ctsan.tasks.building import TaskName
+    from ctsan.tasks.reliance import Reliance
     from ctsan.trained_run import TrainedRun
     from ctsan.video.backbones import Backbone
     from ctsan.video.store import FeatureStore
@@ -51,6 +53,11 @@ if TYPE_CHECKING:
 )
 @WEIGHTS
 @click.option("--beam", type=click.IntRange(min=1), help="1 is greedy [default: as the run was set].")
+@click.option(
+    "--reliance",
+    is_flag=True,
+    help="Measure how much each run relies on its concept words: its answers with others in their place.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the answers.")
 def command(
     runs: tuple[Path, ...],
@@ -61,6 +68,7 @@ def command(
     features: tuple[Path, ...],
     weights: Path | None,
     beam: int | None,
+    reliance: bool,
     as_json: bool,
 ) -> None:
     """Measure what RUNS answer, several of one task as one, and their concept words.
@@ -71,6 +79,10 @@ def command(
     Captions are measured as in publications, which needs Java. Intervals say how far the choice of clips may
     have moved a figure.
 
+    --reliance measures each run of the task by itself, by the task's primary metric: with each clip's own
+    concept words, with another clip's, with random ones, with none, and with the words of its captions (the
+    oracle: what perfect words would bring).
+
     \b
     Examples:
       ctsan evaluate runs/mine --corpus my-clips/ --split test
@@ -78,10 +90,9 @@ def command(
       ctsan evaluate runs/rank runs/choose --corpus my-clips/ --items queries.jsonl
       ctsan evaluate runs/embed --corpus my-clips/ --task choose
       ctsan evaluate default --task describe --corpus my-clips/
+      ctsan evaluate runs/mine --corpus my-clips/ --split test --reliance
       ctsan evaluate runs/mine --corpus my-clips/ --corpus MSR-VTT/ --split test
     """
-    from dataclasses import replace
-
     from ctsan.data.items import read_items, task_of
     from ctsan.data.reading import read_corpora
     from ctsan.data.union import parts_without_items
@@ -98,9 +109,9 @@ def command(
     questions = read_items(items, corpus=whole) if items is not None else ()
     of_items = task_of(questions[0]) if questions else None
     task_name = asked or (of_items if of_items and can_answer(opened, of_items) else common_task(opened))
-    deciding = answering(opened, task_name)
+    deciding = _reading_concepts(opened, task_name) if reliance else answering(opened, task_name)
     for run in opened:
-        if run.folder in runs and run not in deciding:
+        if run.folder in runs and run not in deciding and not (reliance and run.task == task_name):
             is_outvoted = run.task in ("choose", "rank") and deciding[0].task == "embed"
             why = "the runs of 'embed' decide alone" if is_outvoted else f"it is a run of {run.task!r}"
             warn(f"{run.folder}: not asked, for {why}.")
@@ -117,18 +128,25 @@ def command(
             warn(f"{part.root}: it brings no items of {task_name!r} and another corpus does: left out.")
     store = features_of(corpora, whole, features, backbone)
     _check_features(opened, store, clips, corpora)
+    nothing = UsageError(
+        f"{listed(corpora)}: there is nothing to ask of the split '{split}', for its captions give no items. "
+        "Choose another split, or write a file of them: --items FILE"
+    )
+    if reliance:
+        found_of = {run.folder: _reliance(run, store, clips, beam, java) for run in opened}
+        known = {folder: found for folder, found in found_of.items() if found is not None}
+        if not known:
+            raise nothing
+        _print_reliance(known, task_name, split, as_json=as_json)
+        return
     first = next((run for run in opened if run.task == task_name), opened[0])
-    decoding = first.settings.decoding
-    settings = replace(first.settings, decoding=replace(decoding, beam=beam or decoding.beam))
     member = first.member
+    settings = _with_beam(first.settings, beam)
     task = build_task(task_name, settings, member.words, store, clips, model=member.model, split="test")
     members = [run.member for run in opened]
     measured = task.measure(members)
     if not measured.answers:
-        raise UsageError(
-            f"{listed(corpora)}: there is nothing to ask of the split '{split}', for its captions give no "
-            "items. Choose another split, or write a file of them: --items FILE"
-        )
+        raise nothing
     training = whole.captions("train") if split != "all" else ()
     found = report(task_name, measured, members, clips.clips, store, java=java, training=training)
     intervals = found.intervals
@@ -152,6 +170,72 @@ def command(
     for note in found.notes:
         if note != NO_JAVA:  # which was said at the start
             warn(note)
+
+
+def _with_beam(settings: Settings, beam: int | None) -> Settings:
+    from dataclasses import replace
+
+    decoding = settings.decoding
+    return replace(settings, decoding=replace(decoding, beam=beam or decoding.beam))
+
+
+def _reading_concepts(runs: Sequence[TrainedRun], task: TaskName) -> list[TrainedRun]:
+    """The runs of a task that read concept words; of its other runs it is said that they do not.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from ctsan.errors import UsageError
+    from ctsan.tasks.reliance import reads_concepts
+
+    of_task = [run for run in runs if run.task == task]
+    if not of_task:
+        found = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
+        raise UsageError(f"--reliance needs a run of {task!r}, and {found}. Name one.")
+    reading = [run for run in of_task if reads_concepts(run.member.model)]
+    silent = [f"{run.folder}: it reads no concept words" for run in of_task if run not in reading]
+    if not reading:
+        raise UsageError(f"{', '.join(silent)}: --reliance has nothing to measure. Name a run that does.")
+    for each in silent:
+        warn(f"{each}: left out.")
+    return reading
+
+
+def _reliance(
+    run: TrainedRun, store: FeatureStore, clips: Corpus, beam: int | None, java: Path | None
+) -> Reliance | None:
+    from ctsan.tasks.building import build_task
+    from ctsan.tasks.reliance import measure_reliance
+
+    member, settings = run.member, _with_beam(run.settings, beam)
+    task = build_task(run.task, settings, member.words, store, clips, model=member.model, split="test")
+    return measure_reliance(run.task, task, member, java=java)
+
+
+def _print_reliance(found: Mapping[Path, Reliance], task: TaskName, split: str, *, as_json: bool) -> None:
+    from ctsan.tasks.reliance import ANSWER_NOUNS, SOURCE_LABELS
+
+    if as_json:
+        runs = {str(folder): each.to_json() for folder, each in found.items()}
+        print_json({"task": task, "split": split, "reliance": runs})
+        return
+    of = "" if split == "all" else f" of the split '{split}'"
+    for folder, each in found.items():
+        rows = []
+        for source, score in each.sources.items():
+            row = [SOURCE_LABELS[source], f"{score.value:.3f}", "{:.3f} to {:.3f}".format(*score.interval)]
+            if score.difference is not None:
+                low, high = score.difference.interval
+                row += [f"{score.difference.difference:+.3f}", f"{low:+.3f} to {high:+.3f}"]
+                row.append(f"{score.changed:.1%}")
+            rows.append(row + [""] * (6 - len(row)))
+        click.echo(f"{folder} ({task}), measured alone: no other run votes or reranks.\n")
+        headers = ("concept words", each.metric, "95 % interval", "difference", "95 % interval", "changed")
+        print_table(rows, headers)
+        click.echo(
+            f"\nMeasured on {count(each.clips, 'clip')}{of}; 'changed' is the share of "
+            f"{each.answers:,} {ANSWER_NOUNS[task]} that differ from those with the clip's own words.\n"
+        )
 
 
 def _measured_clips(

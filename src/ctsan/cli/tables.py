@@ -71,7 +71,7 @@ def command(
     done_only: bool,
     as_json: bool,
 ) -> None:
-    """Train every system of the paper on a corpus and write its five tables.
+    """Train every system of the paper on a corpus, and write its tables and one of reliance on concept words.
 
     Stopped at any moment, the same command goes on; what is done is not done again. The tables are Markdown,
     LaTeX, CSV, JSON and a page to look at, tables.html.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ctsan.cli.preparing import Order
     from ctsan.config import Settings
     from ctsan.tasks.building import TaskName
+    from ctsan.tasks.reliance import Reliance
     from ctsan.tasks.task import Task
     from ctsan.training.loop import Progress, Result
     from ctsan.video.backbones import Backbone
@@ -209,7 +210,7 @@ def _train(order: Order, out: Path, ensemble: int | None, *, as_json: bool) -> N
                 result = _train_visibly(task, run, own, is_first=processes.is_first)
                 with processes.together():
                     if processes.is_first:
-                        reports.append(_conclude(task, result, run, own, quiet=as_json))
+                        reports.append(_conclude(order.task, task, result, run, own, quiet=as_json))
     except OtherProcessError as error:
         raise SystemExit(error.exit_code) from None
     if processes.is_first and ensemble:
@@ -254,7 +255,7 @@ def _train_visibly(task: Task[Any], out: Path, settings: Settings, *, is_first: 
 
 
 def _conclude(
-    task: Task[Any], result: Result, out: Path, settings: Settings, *, quiet: bool
+    name: TaskName, task: Task[Any], result: Result, out: Path, settings: Settings, *, quiet: bool
 ) -> dict[str, object]:
     """Draw the curves, show examples of the best weights, and say how it went; the report is for JSON."""
     from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
@@ -266,6 +267,7 @@ def _conclude(
     load_weights(out / WEIGHTS_FILE, task.model)
     title = f"Examples of {out.name}"
     write_examples_page(out / "examples.html", task.examples(), title=title, metric=task.primary_metric)
+    reliance = _measure_reliance(name, task, result, out, settings)
     best: dict[str, float] = next(
         row["metrics"]
         for row in read_metrics(out / METRICS_FILE)
@@ -284,6 +286,8 @@ def _conclude(
                 f"Of their concept words, {best['precision on train']:.0%} are right on training clips and "
                 f"{best['precision']:.0%} on validation clips."
             )
+        if reliance is not None:
+            click.echo(_reliance_line(reliance))
         click.echo(
             f"The curves are in {out / 'curves.svg'}, examples in {out / 'examples.html'}. "
             f"Measure it: ctsan evaluate {out} --corpus CORPUS --split test"
@@ -296,7 +300,44 @@ def _conclude(
     if warning := _parting(best, settings):
         warn(warning)
     metrics = {name: None if value is None else round(value, 4) for name, value in best.items()}
-    return {"run": str(out), "steps": result.steps, "best_step": result.best_step, **metrics}
+    told: dict[str, object] = {"run": str(out), "steps": result.steps, "best_step": result.best_step}
+    return told | metrics | ({} if reliance is None else {"reliance": reliance.to_json()})
+
+
+def _measure_reliance(
+    name: TaskName, task: Task[Any], result: Result, out: Path, settings: Settings
+) -> Reliance | None:
+    """How much the best weights rely on concept words on validation clips, written into the run folder.
+
+    None of a model without concept words, or where there is nothing to ask.
+    """
+    from ctsan.atomic import write_json
+    from ctsan.tasks.member import Member
+    from ctsan.tasks.reliance import QUICK_SOURCES, RELIANCE_FILE, measure_reliance, reads_concepts
+
+    if not reads_concepts(task.model):
+        return None
+    model: Any = task.model
+    clips = task.clips
+    member: Member[Any] = Member(model, clips.words, clips.max_frames, settings.decoding.max_words)
+    reliance = measure_reliance(name, task, member, sources=QUICK_SOURCES)
+    if reliance is not None:
+        measured = {"task": name, "split": "val", "step": result.best_step, **reliance.to_json()}
+        write_json(out / RELIANCE_FILE, measured)
+    return reliance
+
+
+def _reliance_line(reliance: Reliance) -> str:
+    """`Reliance on concept words: CIDEr 0.256 with the clip's own, 0.225 with another clip's (…), …`."""
+    from ctsan.tasks.reliance import ANSWER_NOUNS, SOURCE_LABELS
+
+    noun = ANSWER_NOUNS[reliance.task]
+    parts = [
+        f"{score.value:.3f} with {SOURCE_LABELS[source]}"
+        + ("" if score.difference is None else f" ({score.changed:.0%} of the {noun} change)")
+        for source, score in reliance.sources.items()
+    ]
+    return f"Reliance on concept words: {reliance.metric} {', '.join(parts)}."
 
 
 def _conclude_ensemble(

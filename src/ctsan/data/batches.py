@@ -21,6 +21,7 @@ class CaptionBatch(NamedTuple):
     maps: Tensor  # (B, N, h, w, C)
     frame_is_real: Tensor  # (B, N)
     reference: Tensor  # (B, V): 1 where a concept candidate is in the clip's captions
+    concept_scores: Tensor  # (B, V), out of fold; (B, 0) where the detector's own words are learnt with
     captions: Tensor  # (M, T): words between `<bos>` and `<eos>`, then padding
     clip_of_caption: Tensor  # (M,), places in the batch
     clips: tuple[str, ...]  # their ids

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ctsan.data.corpus import ItemTask
 from ctsan.evaluation.retrieval import rank_tallies
 from ctsan.evaluation.tally import Tally, ratio
 from ctsan.text.tokens import tokenize
 
 Answers = Mapping[str, Sequence[Mapping[str, Any]]]  # by clip, one for each of its items
+
+
+def item_tallies(task: ItemTask, answers: Answers) -> dict[str, Tally]:
+    """The metrics of a task's answers."""
+    match task:
+        case "fill":
+            return blank_tallies(answers)
+        case "choose":
+            return choice_tallies(answers)
+        case "rank":
+            return query_tallies(answers)
 
 
 def blank_tallies(answers: Answers) -> dict[str, Tally]:

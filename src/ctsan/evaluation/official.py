@@ -48,7 +48,11 @@ def judge_captions(
 
 
 def judge_systems(
-    references: Mapping[str, Sequence[str]], systems: Mapping[str, Mapping[str, str]], *, java: Path | None
+    references: Mapping[str, Sequence[str]],
+    systems: Mapping[str, Mapping[str, str]],
+    *,
+    java: Path | None,
+    meteor: bool = True,
 ) -> dict[str, Judgement]:
     """Judge the captions of several systems at once: each of the Java programs starts only once.
 
@@ -56,6 +60,7 @@ def judge_systems(
         references: of each captioned clip, at least one.
         systems: captions by clip, by system.
         java: what `find_java` found.
+        meteor: False leaves METEOR out, which takes most of the time.
     """
     sentences = [sentence for own in references.values() for sentence in own]
     sentences += [caption for captions in systems.values() for caption in captions.values()]
@@ -64,7 +69,7 @@ def judge_systems(
     truth = {clip: list(islice(rest, len(own))) for clip, own in references.items()}
     said = {name: {clip: [next(rest)] for clip in captions} for name, captions in systems.items()}
     counts: Numbers | None = None
-    if java and tokeniser == "ptb":
+    if meteor and java and tokeniser == "ptb":
         asked = [(caption, truth[clip]) for own in said.values() for clip, [caption] in own.items()]
         try:
             counts = meteor_counts(asked, java)
@@ -72,8 +77,8 @@ def judge_systems(
             notes.append(f"METEOR is left out: {error}")
     judgements, start = {}, 0
     for name, own in said.items():
-        meteor = None if counts is None else counts[start : start + len(own)]
-        tallies = _tallies({clip: truth[clip] for clip in own}, own, meteor)
+        matches = None if counts is None else counts[start : start + len(own)]
+        tallies = _tallies({clip: truth[clip] for clip in own}, own, matches)
         judgements[name] = Judgement(tallies, tokeniser, tuple(notes))
         start += len(own)
     return judgements

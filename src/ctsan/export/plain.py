@@ -57,12 +57,11 @@ class FrameStep(nn.Module):
             total = total + F.pad(maps.mean(dim=(1, 2, 3)), (0, 1), value=1.0)
             means = (total[:, :-1] / total[:, -1:] - self.encoder.channel_means) / self.encoder.channel_scales
             scores, totals = self.encoder.probe(means, scores), (total,)
-        best = scores.topk(self.encoder.num_concepts, dim=1)
-        concepts = self.encoder.embedding(self.encoder.candidate_words[best.indices])
-        confidences = best.values.sigmoid()
+        words, confidences = self.encoder.top(scores)
+        concepts = self.encoder.embedding(self.encoder.candidate_words[words])
         if self.encoder.weighted:
             concepts = concepts * confidences[..., None]
-        return *state, *traces, *totals, concepts, best.indices, confidences
+        return *state, *traces, *totals, concepts, words, confidences
 
     def _trace(self, frame: Tensor, is_first: Tensor, state: State) -> State:
         """Equations 1 to 4, as `ConceptDetector.forward` has them for all frames."""

@@ -23,6 +23,9 @@ LearntWords = ConceptDetector | AverageDetector
 GivenWords = DecoupledDetector | NearestWords | RandomWords
 
 
+_FORMS = 4  # times K candidates are looked through for K different lemmas
+
+
 class ClipEncoding(NamedTuple):
     """All that a language model needs of a clip."""
 
@@ -71,6 +74,9 @@ class ClipEncoder(nn.Module):
         probe: has its say in the concept words of a detector that learns; the paper has none.
         weighted: scale concept embeddings by their confidence, so that the language loss trains the detector;
             otherwise, as in the paper, they are looked up and it does not.
+        lemmas: (V,), the same number for candidates that are forms of one word. With these, concept words are
+            ranked by lift, p - q, and each lemma comes once; without, by confidence p, as in the paper.
+        video_dropout: of clips in training, whose s_N is then zeros; the paper has none.
         corrupts_concepts: make concept words wrong in training: see `corrupt_concepts`; the paper does not.
         memory: of the paper's video encoder: see `LayerNormLSTM`.
     """
@@ -79,6 +85,8 @@ class ClipEncoder(nn.Module):
     channel_means: Tensor
     channel_scales: Tensor
     word_noise: Tensor
+    frequencies: Tensor  # (V,), q
+    lemmas: Tensor
 
     def __init__(
         self,
@@ -91,6 +99,8 @@ class ClipEncoder(nn.Module):
         num_concepts: int,
         probe: ConceptProbe | None = None,
         weighted: bool = False,
+        lemmas: Tensor | None = None,
+        video_dropout: float = 0.0,
         corrupts_concepts: bool = False,
         region_kernel: int = 3,
         num_layers: int = 2,
@@ -103,6 +113,8 @@ class ClipEncoder(nn.Module):
         self.channel_dropout = channel_dropout
         self.num_concepts = num_concepts
         self.weighted = weighted
+        self.ranks_by_lift = lemmas is not None
+        self.video_dropout = video_dropout
         self.corrupts_concepts = corrupts_concepts
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
@@ -116,6 +128,9 @@ class ClipEncoder(nn.Module):
         self.register_buffer("candidate_words", candidate_words)
         self.register_buffer("channel_means", torch.zeros(channels))  # see `start_from`
         self.register_buffer("channel_scales", torch.ones(channels))
+        if lemmas is not None:
+            self.register_buffer("frequencies", torch.zeros(len(lemmas)))  # see `start_from`
+            self.register_buffer("lemmas", lemmas, persistent=False)
         self.register_buffer("word_noise", torch.zeros(()))  # see `corrupt_concepts`
 
     @torch.no_grad()
@@ -125,6 +140,7 @@ class ClipEncoder(nn.Module):
         channels: tuple[Tensor, Tensor] | None = None,
         directions: Tensor | None = None,
         frequencies: Tensor | None = None,
+        lift_over: Tensor | None = None,
     ) -> None:
         """Begin with what training clips tell before any training, which the paper does not.
 
@@ -135,6 +151,7 @@ class ClipEncoder(nn.Module):
                 these. Few clips could not teach which of many channels to look at.
             frequencies: (V,), the share of clips in which each candidate is used: a detector that sees
                 nothing yet should say the common words.
+            lift_over: the same, q of p - q.
         """
         if channels is not None:
             self.channel_means.copy_(channels[0])
@@ -143,6 +160,8 @@ class ClipEncoder(nn.Module):
             self.reduce.start_from(directions)
         if frequencies is not None and isinstance(self.detector, LearntWords):
             self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())
+        if lift_over is not None and self.ranks_by_lift:
+            self.frequencies.copy_(lift_over)
 
     def means(self, maps: Tensor, frame_is_real: Tensor) -> Tensor:
         """What a probe sees: the means of maps (B, N, h, w, C), scaled as for regions, (B, C)."""
@@ -159,15 +178,26 @@ class ClipEncoder(nn.Module):
         regions: Tensor = self.reduce(scaled)
         return regions
 
-    def forward(self, maps: Tensor, frame_is_real: Tensor, reference: Tensor | None = None) -> ClipEncoding:
+    def forward(
+        self,
+        maps: Tensor,
+        frame_is_real: Tensor,
+        reference: Tensor | None = None,
+        concept_scores: Tensor | None = None,
+    ) -> ClipEncoding:
         """Maps (B, N, h, w, C) to everything that is said of the clip later.
 
         Args:
+            concept_scores: (B, V), before the sigmoid: choose concept words by these, not by the
+                detector's own; (B, 0) for none.
             reference: (B, V), the words of the clips' captions, if known: concept words are made wrong by
                 them, where that is asked for.
         """
         regions = self.regions(maps)
         state = self.encode_video(regions, frame_is_real)
+        if self.training and self.video_dropout:
+            is_kept = torch.rand(len(maps), 1, device=maps.device) >= self.video_dropout
+            state = State(state.hidden * is_kept, state.cell * is_kept)
         if self.detector is None:
             nothing = maps.new_zeros(len(maps), 0)
             concepts = maps.new_zeros(len(maps), 0, self.embedding.embedding_dim)
@@ -181,8 +211,31 @@ class ClipEncoder(nn.Module):
         if self.training and self.corrupts_concepts and reference is not None:
             corrupted = corrupt_concepts(detection.scores, reference, self.word_noise)
             ranking = detection._replace(scores=corrupted)
-        words, confidences = ranking.top(self.num_concepts)
+        if concept_scores is not None and concept_scores.shape[1]:
+            ranking = ranking._replace(scores=concept_scores)
+        words, confidences = self.top(ranking.scores)
         return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)
+
+    def ranking(self, confidences: Tensor) -> Tensor:
+        """What concept words are ranked by, from confidences (…, V): p, or p - q."""
+        if not self.ranks_by_lift or isinstance(self.detector, RandomWords):
+            return confidences
+        return confidences - self.frequencies
+
+    def top(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores (B, V) to K concept words, the first in rank first, and their confidences, both (B, K)."""
+        if not self.ranks_by_lift or isinstance(self.detector, RandomWords):
+            best = scores.topk(self.num_concepts, dim=1)
+            return best.indices, best.values.sigmoid()
+        confidences = scores.sigmoid()
+        num_looked_at = min(scores.shape[1], _FORMS * self.num_concepts)
+        words = self.ranking(confidences).topk(num_looked_at, dim=1).indices
+        lemmas = self.lemmas[words]
+        is_higher = torch.ones(num_looked_at, num_looked_at, device=words.device).tril(-1) > 0
+        is_form = ((lemmas[:, :, None] == lemmas[:, None]) & is_higher).any(dim=2)  # of a word ranked higher
+        place = torch.arange(num_looked_at, device=words.device) + num_looked_at * is_form  # forms come last
+        words = words.gather(1, place.topk(self.num_concepts, dim=1, largest=False).indices)
+        return words, confidences.gather(1, words)
 
     def embed_concepts(self, words: Tensor, confidences: Tensor) -> Tensor:
         """The vectors a_i of candidates (B, K) with their confidences, (B, K, E)."""

@@ -44,6 +44,11 @@ class ConceptProbe(nn.Module):
         self.weight.copy_(regress(seen, reference, is_own, ridge=_RIDGE, others=_OTHERS))
         self.bias.copy_(reference[is_own].double().mean(dim=0))
 
+    def scores(self, means: Tensor) -> Tensor:
+        """What the probe alone says of mean features (B, C): (B, V), before a sigmoid."""
+        own = F.linear(F.layer_norm(means, means.shape[1:]), self.weight, self.bias)
+        return own.logit(eps=1e-6)
+
     def forward(self, means: Tensor, scores: Tensor) -> Tensor:
         """Scores of traces (B, V) to those of both: the confidence is the mean of theirs and the probe's.
 

@@ -41,7 +41,13 @@ class MeanPooling(nn.Module):
         self.channel_means.copy_(means)
         self.channel_scales.copy_(scales)
 
-    def forward(self, maps: Tensor, frame_is_real: Tensor, reference: Tensor | None = None) -> ClipEncoding:  # noqa: ARG002  # as of ClipEncoder
+    def forward(
+        self,
+        maps: Tensor,
+        frame_is_real: Tensor,
+        reference: Tensor | None = None,  # noqa: ARG002  # as of ClipEncoder
+        concept_scores: Tensor | None = None,  # noqa: ARG002
+    ) -> ClipEncoding:
         """Maps (B, N, h, w, C) to their means over real frames and places."""
         frames = maps.mean(dim=(2, 3))  # (B, N, C)
         shares = frame_is_real / frame_is_real.sum(dim=1, keepdim=True)
@@ -74,8 +80,14 @@ class PooledEncoder(MeanPooling):
         self.see = nn.Linear(channels, hidden_dim)
         self.begin = nn.Linear(hidden_dim, hidden_dim)
 
-    def forward(self, maps: Tensor, frame_is_real: Tensor, reference: Tensor | None = None) -> ClipEncoding:
-        encoding = super().forward(maps, frame_is_real, reference)
+    def forward(
+        self,
+        maps: Tensor,
+        frame_is_real: Tensor,
+        reference: Tensor | None = None,
+        concept_scores: Tensor | None = None,
+    ) -> ClipEncoding:
+        encoding = super().forward(maps, frame_is_real, reference, concept_scores)
         seen = self.see(F.dropout(encoding.state.top, self.channel_dropout, self.training)).tanh()  # (B, D)
         hidden = self.begin(seen).tanh()[None]
         return encoding._replace(state=State(hidden, torch.zeros_like(hidden)), concepts=seen[:, None])

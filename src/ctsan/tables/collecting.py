@@ -13,15 +13,20 @@ from ctsan.tables.running import Workshop, stored_result
 from ctsan.tables.systems import ENSEMBLES, SYSTEMS, MeasuredTask
 
 Gathered = dict[tuple[str, MeasuredTask], list[Any]]  # answers of a row in a task, one a seed
+GatheredReliance = dict[tuple[str, MeasuredTask], list[Any]]  # the same by the source of concept words
 
 
-def gather(workshop: Workshop, plan: Plan) -> tuple[Gathered, dict[str, list[Mapping[str, Any]]]]:
-    """Answers to the test split, and how good the concept words of the description runs are.
+def gather(
+    workshop: Workshop, plan: Plan
+) -> tuple[Gathered, dict[str, list[Mapping[str, Any]]], GatheredReliance]:
+    """Answers to the test split, how good the concept words of the description runs are, and answers with
+    other words, which older results do not have.
 
     A row counts in a task only when all its seeds are there: rows are compared seed by seed on equal terms.
     """
     answers: Gathered = {}
     concepts: dict[str, list[Mapping[str, Any]]] = {}
+    reliance: GatheredReliance = {}
     planned = set(plan.trainings)
     for name in plan.systems:
         system = SYSTEMS[name]
@@ -31,6 +36,9 @@ def gather(workshop: Workshop, plan: Plan) -> tuple[Gathered, dict[str, list[Map
             if len(found) < plan.seeds or not all(one and one["answers"][task] for one in found):
                 continue
             answers[name, task] = [one["answers"][task] for one in found if one]
+            with_others = [one.get("reliance", {}).get(task) for one in found if one]
+            if all(with_others):
+                reliance[name, task] = with_others
             if task == "describe":
                 concepts[name] = [one["concepts"] for one in found if one]
     for name, ensemble in ENSEMBLES.items():
@@ -43,11 +51,11 @@ def gather(workshop: Workshop, plan: Plan) -> tuple[Gathered, dict[str, list[Map
             )
             if is_there and (said := answers_of(workshop, name, task, members)):
                 answers[name, task] = [said]
-    return answers, concepts
+    return answers, concepts, reliance
 
 
 def results_of(workshop: Workshop, plan: Plan, *, java: Path | None) -> tuple[Results, Gathered]:
     """The tables of all runs that are done."""
-    answers, concepts = gather(workshop, plan)
-    measured, notes = measure_all(answers, concepts, workshop.corpus, java=java)
+    answers, concepts, reliance = gather(workshop, plan)
+    measured, notes = measure_all(answers, concepts, workshop.corpus, java=java, reliance=reliance)
     return make_results(measured, plan.tables, notes, ensemble_sizes=plan.ensemble_sizes), answers

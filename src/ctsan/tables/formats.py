@@ -63,6 +63,8 @@ def _markdown(results: Results, title: str, facts: list[tuple[str, str]]) -> Ite
     yield f"\n{READING}\n"
     yield from (f"> {note}\n" for note in results.notes)
     for filled in results.tables:
+        if not filled.rows:
+            continue
         yield f"## {filled.table.title}\n\n{filled.table.about}\n"
         yield f"| system | {' | '.join(column.title for column in filled.table.columns)} |"
         yield f"|---|{'---:|' * len(filled.table.columns)}"
@@ -106,6 +108,8 @@ def latex(results: Results) -> str:
 
 def _latex(filled: FilledTable) -> Iterator[str]:
     columns = filled.table.columns
+    if not filled.rows:
+        return
     yield f"% {filled.table.title}. {READING}"
     yield rf"\begin{{tabular}}{{l{'r' * len(columns)}}}" + "\n" + r"\toprule"
     yield " & ".join(["", *(_escaped(column.title) for column in columns)]) + r" \\ \midrule"

@@ -1,10 +1,12 @@
-"""The five tables: their rows and columns."""
+"""The paper's tables, and that of reliance on concept words: their rows and columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ctsan.tables.systems import ENSEMBLES, SYSTEMS, MeasuredTask
+from ctsan.tasks.building import PRIMARY_METRICS
+from ctsan.tasks.reliance import ANSWER_NOUNS, WordSource
 
 TASK_TITLES: dict[MeasuredTask, str] = {
     "describe": "description",
@@ -50,6 +52,34 @@ _WORDS = (
     Column("describe", "mean average precision", "words MAP"),
 )
 _DIFFERENT = Column("describe", "different", "different %", in_percent=True)
+
+
+def reliance_metric(metric: str, source: WordSource) -> str:
+    """A metric of answers with concept words of a source."""
+    return f"{metric}, words: {source}"
+
+
+def changed_metric(source: WordSource) -> str:
+    """The share of answers that differ from those with the clips' own words."""
+    return f"changed, words: {source}"
+
+
+def _reliance_columns(task: MeasuredTask, title: str, *, in_percent: bool = False) -> tuple[Column, ...]:
+    metric = PRIMARY_METRICS[task]
+    sources: dict[WordSource, str] = {
+        "own": title,
+        "another": f"{title}, another's",
+        "none": f"{title}, none",
+    }
+    changed = Column(task, changed_metric("another"), f"{ANSWER_NOUNS[task]} changed %", in_percent=True)
+    return (
+        *(
+            Column(task, reliance_metric(metric, source), text, in_percent)
+            for source, text in sources.items()
+        ),
+        changed,
+    )
+
 
 TABLES: dict[str, Table] = {
     table.name: table
@@ -119,6 +149,33 @@ TABLES: dict[str, Table] = {
             about="The paper's ablation of semantic attention.",
             rows=("only-input", "only-output", "ct-san"),
             columns=(*_CAPTIONS, _BLANK),
+        ),
+        Table(
+            name="reliance",
+            title="Reliance on concept words",
+            about="Not in the paper: each model with the clips' own concept words, with another clip's in "
+            "their place, and with none. 'changed' is the share of answers that differ with another clip's "
+            "words. A model that loses nothing by them does not use its words.",
+            rows=(
+                "ct-san",
+                "ct-san-weighted",
+                "ct-san-alone",
+                "decoupled",
+                "no-att-san",
+                "nn-san",
+                "rand-san",
+                "rand-san-fixed",
+                "ct-san-k5",
+                "ct-san-k20",
+                "only-input",
+                "only-output",
+            ),
+            columns=(
+                *_reliance_columns("describe", "CIDEr"),
+                *_reliance_columns("fill", "blank %", in_percent=True),
+                *_reliance_columns("choose", "choice %", in_percent=True),
+                *_reliance_columns("rank", "MRR"),
+            ),
         ),
     )
 }

@@ -12,12 +12,14 @@ import numpy as np
 from ctsan.data.corpus import Corpus
 from ctsan.evaluation.bootstrap import Interval, compare_over_seeds, interval, over_seeds
 from ctsan.evaluation.diversity import diversity
-from ctsan.evaluation.items import blank_tallies, choice_tallies, query_tallies
+from ctsan.evaluation.items import item_tallies
 from ctsan.evaluation.official import judge_systems
 from ctsan.evaluation.tally import Tally, mean_of, ratio
-from ctsan.tables.layout import TASK_TITLES, Column, Table
+from ctsan.tables.layout import TASK_TITLES, Column, Table, changed_metric, reliance_metric
 from ctsan.tables.paper import CLAIMS, COMPARED_BY, Claim, figure
 from ctsan.tables.systems import ENSEMBLES, MeasuredTask, label_of
+from ctsan.tasks.building import PRIMARY_METRICS
+from ctsan.tasks.reliance import WordSource, changed_tally
 
 Verdict = Literal["holds", "does not hold", "cannot tell"]
 _VERDICTS: Mapping[str, Verdict] = {
@@ -28,6 +30,7 @@ _VERDICTS: Mapping[str, Verdict] = {
 FEWEST_SEEDS = 3  # with fewer there is no verdict: two trainings say too little of a third
 _ALIKE = 0.1  # of a figure: a smaller difference is a marginal one
 Answers = Mapping[tuple[str, MeasuredTask], Sequence[Mapping[str, Any]]]  # of a row in a task, one a seed
+AnswersBySource = Mapping[tuple[str, MeasuredTask], Sequence[Mapping[WordSource, Mapping[str, Any]]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,12 +91,14 @@ def measure_all(
     corpus: Corpus,
     *,
     java: Path | None,
+    reliance: AnswersBySource | None = None,
 ) -> tuple[dict[tuple[str, MeasuredTask], Measured], tuple[str, ...]]:
     """Metrics of all answers, and what differs from the official ones.
 
     Args:
         concepts: by row, rows of the tallies of a description run's concept words, one a seed.
         java: what `find_java` found.
+        reliance: answers with concept words of other sources than the clips' own.
     """
     captions = {clip.id: clip.captions for clip in corpus.split("test") if clip.captions}
     training = [caption for clip in corpus.split("train") for caption in clip.captions]
@@ -105,26 +110,41 @@ def measure_all(
     }
     judged = judge_systems(captions, said, java=java) if said else {}
     notes = tuple(dict.fromkeys(note for one in judged.values() for note in one.notes))
+    with_others = reliance or {}
+    said_with_others = {
+        f"{row}/{seed}/{source}": {clip: str(caption) for clip, caption in own.items()}
+        for (row, task), seeds in with_others.items()
+        if task == "describe"
+        for seed, sources in enumerate(seeds)
+        for source, own in sources.items()
+    }
+    if said_with_others:
+        judged |= judge_systems(captions, said_with_others, java=java, meteor=False)
     measured = {}
     for (row, task), seeds in answers.items():
         tallies: list[dict[str, Tally]] = []
         plain: list[dict[str, float]] = []
         for seed, own in enumerate(seeds):
-            match task:
-                case "describe":
-                    tallies.append(dict(judged[f"{row}/{seed}"].tallies))
-                    references = {clip: captions[clip] for clip in own}
-                    plain.append(diversity(references, said[f"{row}/{seed}"], training))
-                    tallies[-1] |= {
-                        name: _shares(rows)
-                        for name, rows in concepts.get(row, [{}] * len(seeds))[seed].items()
-                    }
-                case "fill":
-                    tallies.append(blank_tallies(own))
-                case "choose":
-                    tallies.append(choice_tallies(own))
-                case "rank":
-                    tallies.append(query_tallies(own))
+            if task == "describe":
+                tallies.append(dict(judged[f"{row}/{seed}"].tallies))
+                references = {clip: captions[clip] for clip in own}
+                plain.append(diversity(references, said[f"{row}/{seed}"], training))
+                tallies[-1] |= {
+                    name: _shares(rows) for name, rows in concepts.get(row, [{}] * len(seeds))[seed].items()
+                }
+            else:
+                tallies.append(item_tallies(task, own))
+        for seed, sources in enumerate(with_others.get((row, task), ())):
+            metric, own = PRIMARY_METRICS[task], tallies[seed]
+            own[reliance_metric(metric, "own")] = own[metric]
+            for source, other in sources.items():
+                found = (
+                    judged[f"{row}/{seed}/{source}"].tallies
+                    if task == "describe"
+                    else item_tallies(task, other)
+                )
+                own[reliance_metric(metric, source)] = found[metric]
+                own[changed_metric(source)] = changed_tally(task, seeds[seed], other)
         measured[row, task] = Measured(tuple(tallies), tuple(plain), tuple(seeds[0]) if seeds else ())
     return measured, notes
 

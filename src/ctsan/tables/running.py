@@ -27,6 +27,7 @@ from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.concepts import measure_concepts
 from ctsan.tasks.detection import DetectionTask, DetectorModel
 from ctsan.tasks.member import Member
+from ctsan.tasks.reliance import QUICK_SOURCES, answers_by_source, reads_concepts
 from ctsan.tasks.task import Task
 from ctsan.tasks.transfer import parts_taken
 from ctsan.text.vocabulary import SPECIALS
@@ -218,19 +219,29 @@ def _origin(workshop: Workshop, settings: Settings, source: Training, trained: M
 
 
 def _measured(workshop: Workshop, training: Training, settings: Settings, model: nn.Module) -> dict[str, Any]:
-    """What a trained model says of the test clips, by task, and how good its concept words are there."""
+    """What a trained model says of the test clips, by task, and how good its concept words are there.
+
+    And what it says with another clip's words and with none, if it reads concept words.
+    """
     model.eval()
     member: Member[Any] = Member(
         cast("Model", model), workshop.words, settings.model.max_frames, settings.decoding.max_words
     )
     system = SYSTEMS[training.system]
     answers: dict[str, object] = {}
+    reliance: dict[str, object] = {}
     for task in system.measured:
         if system.training(task) == training.task:
             asked: TaskName = "embed" if (training.task, task) == ("embed", "rank") else task
-            answers[task] = workshop.test_task(asked, settings, model).measure([member]).answers
+            test = workshop.test_task(asked, settings, model)
+            if reads_concepts(model):
+                own, *others = answers_by_source(test, member, QUICK_SOURCES).items()
+                answers[task], reliance[task] = own[1], dict(others)
+            else:
+                answers[task] = test.measure([member]).answers
     concepts = measure_concepts([member], workshop.corpus.split("test"), workshop.store)
     return {
         "answers": answers,
+        "reliance": reliance,
         "concepts": {name: tally.rows.tolist() for name, tally in concepts.items()},
     }

@@ -45,6 +45,7 @@ class BlankBatch(NamedTuple):
     maps: Tensor  # (B, N, h, w, C)
     frame_is_real: Tensor  # (B, N)
     reference: Tensor  # (B, V): 1 where a concept candidate is in the clip's captions
+    concept_scores: Tensor  # (B, V), out of fold; (B, 0) where the detector's own words are learnt with
     sentences: Tensor  # (M, T), padded
     places: Tensor  # (M,), of the blanks
     answers: Tensor  # (M,)
@@ -106,6 +107,7 @@ class BlankTask:
             maps=maps,
             frame_is_real=frame_is_real,
             reference=self.clips.reference(clips),
+            concept_scores=self.clips.concept_scores(clips),
             sentences=pad_words([question.words for question in asked]),
             places=torch.tensor([question.place for question in asked]),
             answers=torch.tensor([question.answer for question in asked]),
@@ -117,7 +119,9 @@ class BlankTask:
 
     def losses(self, batch: BlankBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
-        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
+        encoding = self.model.clip_encoder(
+            batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores
+        )
         is_real = batch.sentences != PAD
         filled: Filled = self.model(
             batch.sentences, is_real, batch.places, encoding.without_detection.of(batch.clip_of_sentence)
@@ -144,8 +148,10 @@ class BlankTask:
         return metrics | self.clips.judge_concepts(self._member, encodings[0])
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Member[BlankModel]]) -> Measured:
-        encodings = self.clips.encoded(members)
+    def measure(
+        self, members: Sequence[Member[BlankModel]], encodings: Sequence[ClipEncoding] | None = None
+    ) -> Measured:
+        encodings = self.clips.encoded(members) if encodings is None else encodings
         answered = self._answered(members, encodings)
         return Measured(accuracy(answered) | self.clips.precision(members, encodings), printed(answered))
 

@@ -27,6 +27,7 @@ class ChoiceBatch(NamedTuple):
     maps: Tensor  # (B, N, h, w, C)
     frame_is_real: Tensor  # (B, N)
     reference: Tensor  # (B, V): 1 where a concept candidate is in the clip's captions
+    concept_scores: Tensor  # (B, V), out of fold; (B, 0) where the detector's own words are learnt with
     sentences: Tensor  # (Q choices, T), padded; the choices of a question follow each other
     answers: Tensor  # (Q,)
     clip_of_question: Tensor  # (Q,), places in the batch
@@ -86,6 +87,7 @@ class ChoiceTask:
             maps=maps,
             frame_is_real=frame_is_real,
             reference=self.clips.reference(clips),
+            concept_scores=self.clips.concept_scores(clips),
             sentences=self._encoded([sentence for item in items for sentence in item.choices]),
             answers=torch.tensor([item.answer for item in items]),
             clip_of_question=torch.arange(len(clips)).repeat_interleave(counts),
@@ -96,7 +98,9 @@ class ChoiceTask:
 
     def losses(self, batch: ChoiceBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
-        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
+        encoding = self.model.clip_encoder(
+            batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores
+        )
         is_real = batch.sentences != PAD
         num_choices = len(batch.sentences) // len(batch.answers)
         rows = batch.clip_of_question.repeat_interleave(num_choices)
@@ -120,8 +124,10 @@ class ChoiceTask:
         return accuracy(self._answered(scores)) | self.clips.judge_concepts(self._member, encoding)
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Member[ChoiceModel]]) -> Measured:
-        encodings = self.clips.encoded(members)
+    def measure(
+        self, members: Sequence[Member[ChoiceModel]], encodings: Sequence[ClipEncoding] | None = None
+    ) -> Measured:
+        encodings = self.clips.encoded(members) if encodings is None else encodings
         scores = [self._scores(member, own) for member, own in zip(members, encodings, strict=True)]
         answered = self._answered(ensemble_scores(members, scores))
         return Measured(accuracy(answered) | self.clips.precision(members, encodings), printed(answered))

@@ -51,6 +51,8 @@ def build_clip_encoder(
         detector=source,
         probe=ConceptProbe(channels=channels, num_candidates=len(candidates)) if has_probe else None,
         weighted=detector.weighted,
+        lemmas=torch.tensor(words.concepts.lemma_ids) if detector.rank_by == "lift" else None,
+        video_dropout=model.video_dropout,
         corrupts_concepts=settings.training.corrupt_concepts,
         memory=settings.init.frame_memory,
         num_layers=model.num_layers,

@@ -41,6 +41,9 @@ class TaskClips:
     Attributes:
         train: captioned ones, to learn from.
         learnt: the same as often as each is learnt from in an epoch.
+
+    Args:
+        out_of_fold: scores (V,) for each training clip by a detector that has not seen it.
     """
 
     def __init__(
@@ -51,8 +54,10 @@ class TaskClips:
         train: Sequence[Clip],
         validation: Sequence[Clip],
         max_frames: int,
+        out_of_fold: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.store, self.words, self.max_frames = store, words, max_frames
+        self._out_of_fold = out_of_fold
         self.train = [clip for clip in train if clip.id in store and clip.captions]
         self.learnt = [clip for clip in self.train for _ in range(clip.times)]
         self.validation = [clip for clip in validation if clip.id in store]
@@ -83,6 +88,12 @@ class TaskClips:
     def reference(self, clips: Sequence[Clip]) -> Tensor:
         """p* of the paper, (B, V)."""
         return references([self._concepts[clip.id] for clip in clips], len(self.words.concepts.words))
+
+    def concept_scores(self, clips: Sequence[Clip]) -> Tensor:
+        """What concept words of training clips are chosen by, (B, V); (B, 0): the detector's scores."""
+        if self._out_of_fold is None:
+            return torch.zeros(len(clips), 0)
+        return torch.stack([self._out_of_fold[clip.id] for clip in clips]).float()
 
     def encoded(self, members: Sequence[Member[Any]]) -> list[ClipEncoding]:
         """What each member makes of the validation clips, a row a clip."""

@@ -106,6 +106,7 @@ class DescriptionTask:
             maps=maps,
             frame_is_real=frame_is_real,
             reference=self.clips.reference(clips),
+            concept_scores=self.clips.concept_scores(clips),
             captions=pad_words([words for sentences in captions for words in sentences]),
             clip_of_caption=torch.arange(len(clips)).repeat_interleave(counts),
             clips=tuple(clip.id for clip in clips),
@@ -116,7 +117,9 @@ class DescriptionTask:
 
     def losses(self, batch: CaptionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:
         """The terms of eq. 14, each a mean over clips; a clip's captions count alike."""
-        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
+        encoding = self.model.clip_encoder(
+            batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores
+        )
         said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
         decoded = self.model(said, encoding.without_detection.of(batch.clip_of_caption))
 
@@ -187,8 +190,10 @@ class DescriptionTask:
         return metrics | self.clips.judge_concepts(self._member, encodings[0])
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Speaker]) -> Measured:
-        encodings = self.clips.encoded(members)
+    def measure(
+        self, members: Sequence[Speaker], encodings: Sequence[ClipEncoding] | None = None
+    ) -> Measured:
+        encodings = self.clips.encoded(members) if encodings is None else encodings
         captions = self._captions(members, encodings)
         metrics = caption_scores(self._references, captions)
         return Measured(metrics | self.clips.precision(members, encodings), {**captions})

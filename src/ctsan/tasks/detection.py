@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.losses import detector_losses
 from ctsan.tasks.member import Member
@@ -61,8 +61,10 @@ class DetectionTask:
         return self.clips.judge_concepts(self._member, encoding)
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Member[DetectorModel]]) -> Measured:
-        encodings = self.clips.encoded(members)
+    def measure(
+        self, members: Sequence[Member[DetectorModel]], encodings: Sequence[ClipEncoding] | None = None
+    ) -> Measured:
+        encodings = self.clips.encoded(members) if encodings is None else encodings
         words = self.clips.shown_concepts(encodings[0])
         answers = {clip: [concept.word for concept in own] for clip, own in words.items()}
         return Measured(self.clips.precision(members, encodings), {**answers})

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ctsan.data.corpus import Clip, QueryItem
+from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.dual_encoder import DualEncoder, in_batch_loss
 from ctsan.tasks.clips import TaskClips, printed
 from ctsan.tasks.member import Member
@@ -104,11 +105,11 @@ class EmbeddingTask:
         }
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Member[DualEncoder]]) -> Measured:
-        own = [
-            self.queries.scores(member, each)
-            for member, each in zip(members, self.clips.encoded(members), strict=True)
-        ]
+    def measure(
+        self, members: Sequence[Member[DualEncoder]], encodings: Sequence[ClipEncoding] | None = None
+    ) -> Measured:
+        encodings = self.clips.encoded(members) if encodings is None else encodings
+        own = [self.queries.scores(member, each) for member, each in zip(members, encodings, strict=True)]
         scores = ensemble_scores(members, own, queries=[item.query for item in self.queries.items])
         return Measured(self.queries.metrics(scores), printed(self.queries.answered(scores)))
 

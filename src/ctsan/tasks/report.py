@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.bootstrap import Interval, interval
 from ctsan.evaluation.diversity import diversity
-from ctsan.evaluation.items import blank_tallies, choice_tallies, query_tallies
+from ctsan.evaluation.grammar import faulty_share
+from ctsan.evaluation.items import item_tallies
 from ctsan.evaluation.official import Tokeniser, judge_captions
 from ctsan.evaluation.tally import Tally
 from ctsan.tasks.building import TaskName
@@ -56,12 +57,11 @@ def report(
             references = {clip.id: clip.captions for clip in clips if clip.id in answers}
             tallies, tokeniser, notes = judge_captions(references, answers, java=java)
             own = diversity(references, answers, training)
-        case "fill":
-            tallies = blank_tallies(answers)
-        case "choose":
-            tallies = choice_tallies(answers)
-        case "rank" | "embed":
-            tallies = query_tallies(answers)
+            own["grammar faults"] = faulty_share(answers.values())
+        case "fill" | "choose" | "rank":
+            tallies = item_tallies(task, answers)
+        case "embed":
+            tallies = item_tallies("rank", answers)
     concepts = measure_concepts(members, clips, store)
     metrics = {name: tally.value for name, tally in tallies.items()} | own
     metrics |= {name: tally.value for name, tally in concepts.items()}

@@ -11,6 +11,7 @@ from ctsan.config import Negatives
 from ctsan.data.batches import CaptionBatch
 from ctsan.data.corpus import QueryItem
 from ctsan.model.choice_model import Scored
+from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.retrieval_model import RetrievalModel, pairwise_margin_loss
 from ctsan.tasks.clips import TaskClips, printed
 from ctsan.tasks.losses import attention_losses, detector_losses
@@ -73,6 +74,7 @@ class RetrievalTask:
             maps=maps,
             frame_is_real=frame_is_real,
             reference=self.clips.reference(clips),
+            concept_scores=self.clips.concept_scores(clips),
             captions=self._encoded([sentence for _, sentence in sentences]),
             clip_of_caption=torch.tensor([place for place, _ in sentences]),
             clips=tuple(once),
@@ -83,7 +85,9 @@ class RetrievalTask:
 
     def losses(self, batch: CaptionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over captions or clips."""
-        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
+        encoding = self.model.clip_encoder(
+            batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores
+        )
         clips, sentences = len(batch.maps), len(batch.captions)
         rows = torch.arange(clips, device=batch.captions.device).repeat_interleave(sentences)
         queries = batch.captions.repeat(clips, 1)
@@ -105,8 +109,8 @@ class RetrievalTask:
         return self.queries.metrics(scores.cpu()) | self.clips.judge_concepts(self._member, encoding)
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Scorer]) -> Measured:
-        encodings = self.clips.encoded(members)
+    def measure(self, members: Sequence[Scorer], encodings: Sequence[ClipEncoding] | None = None) -> Measured:
+        encodings = self.clips.encoded(members) if encodings is None else encodings
         own = [self.queries.scores(member, each) for member, each in zip(members, encodings, strict=True)]
         scores = ensemble_scores(members, own, queries=[item.query for item in self.queries.items])
         metrics = self.queries.metrics(scores) | self.clips.precision(members, encodings)

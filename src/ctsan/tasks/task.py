@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from ctsan.model.clip_encoder import ClipEncoding
+    from ctsan.tasks.clips import TaskClips
     from ctsan.tasks.member import Member
 
 BatchT = TypeVar("BatchT")
@@ -78,6 +80,9 @@ class Task(Protocol, Generic[BatchT]):
     def model(self) -> nn.Module: ...
 
     @property
+    def clips(self) -> TaskClips: ...
+
+    @property
     def kinds(self) -> Sequence[int]:
         """Of each training example, numbered from 0: a batch holds one kind, such as fit beside each other.
 
@@ -113,8 +118,14 @@ class Task(Protocol, Generic[BatchT]):
         """Metrics on validation, with the model in evaluation mode."""
         ...
 
-    def measure(self, members: Sequence[Member[Any]]) -> Measured:
-        """The same of trained models that answer as one, be the task's own among them or not."""
+    def measure(
+        self, members: Sequence[Member[Any]], encodings: Sequence[ClipEncoding] | None = None
+    ) -> Measured:
+        """The same of trained models that answer as one, be the task's own among them or not.
+
+        Args:
+            encodings: of the validation clips by each member, in place of `clips.encoded(members)`.
+        """
         ...
 
     def examples(self) -> list[Example]:

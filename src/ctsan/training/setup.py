@@ -6,11 +6,19 @@ from typing import Any
 
 from ctsan.config import Settings
 from ctsan.data.corpus import Corpus
-from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.model.clip_encoder import ClipEncoder, LearntWords
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.dual_encoder import DualEncoder
-from ctsan.tasks.building import Model, TaskName, build_model, build_task, start_from_clips, start_probes
+from ctsan.tasks.building import (
+    Model,
+    TaskName,
+    build_model,
+    build_task,
+    out_of_fold_scores,
+    start_from_clips,
+    start_probes,
+)
 from ctsan.tasks.detection import DetectorModel
 from ctsan.tasks.task import Task
 from ctsan.tasks.transfer import start_from_model
@@ -63,7 +71,16 @@ def set_up_task(
         start_probes(model, train, store, words, keep=keep, regression=regression)
     if settings.training.keep_clips:
         model.clip_encoder.requires_grad_(requires_grad=False)
-    return build_task(task, settings, words, store, corpus, model=model)
+    out_of_fold = None
+    encoder = model.clip_encoder
+    if settings.training.out_of_fold and isinstance(encoder, ClipEncoder) and _detects(encoder):
+        out_of_fold = out_of_fold_scores(encoder, train, store, words)
+    return build_task(task, settings, words, store, corpus, model=model, out_of_fold=out_of_fold)
+
+
+def _detects(encoder: ClipEncoder) -> bool:
+    """Whether its concept words are learnt, jointly or before; NN-SAN's and random ones are not."""
+    return isinstance(encoder.detector, LearntWords | DecoupledDetector)
 
 
 def _has_probe(model: Model) -> bool:

@@ -1,0 +1,258 @@
+"""How much a model's answers rely on its concept words: asked again with other words in their place.
+
+Everything else that the model knows of a clip, the state s_N above all, stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ctsan.data.corpus import Clip
+from ctsan.evaluation.bootstrap import Comparison, Interval, compare, interval
+from ctsan.evaluation.items import item_tallies
+from ctsan.evaluation.official import judge_systems
+from ctsan.evaluation.tally import Tally, ratio
+from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.model.semantic_attention import InputSemanticAttention, OutputSemanticAttention
+from ctsan.tasks.building import PRIMARY_METRICS, TaskName
+from ctsan.tasks.member import Member
+from ctsan.tasks.task import Task
+from ctsan.text.concepts import Concepts
+
+WordSource = Literal["own", "another", "random", "none", "oracle"]
+SOURCES: tuple[WordSource, ...] = get_args(WordSource)
+QUICK_SOURCES: tuple[WordSource, ...] = ("own", "another", "none")  # for the end of a training, and tables
+SOURCE_LABELS: Mapping[WordSource, str] = {
+    "own": "the clip's own",
+    "another": "another clip's",
+    "random": "random",
+    "none": "none",
+    "oracle": "of its captions (oracle)",
+}
+ANSWER_NOUNS: Mapping[TaskName, str] = {
+    "describe": "captions",
+    "fill": "filled words",
+    "choose": "choices",
+    "rank": "first-ranked clips",
+}
+RELIANCE_FILE = "reliance.json"  # in a run folder, on validation clips
+
+Answers = Mapping[str, Any]  # by clip, as `Measured` has them
+
+_ANSWER_KEYS: Mapping[TaskName, str] = {"fill": "answer", "choose": "choice", "rank": "first"}
+_SEED = 0  # of the permutation and of the random words: all runs get the same
+
+
+@dataclass(frozen=True, slots=True)
+class SourceScore:
+    """What a model reaches with concept words of one source.
+
+    Attributes:
+        difference: to what it reaches with the clips' own words, by paired bootstrap over clips; None of
+            these themselves.
+        changed: the share of answers that differ from those with the clips' own words.
+    """
+
+    value: float
+    interval: Interval
+    difference: Comparison | None
+    changed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reliance:
+    """Of one model in one task, by the task's primary metric."""
+
+    task: TaskName
+    metric: str
+    clips: int
+    answers: int  # captions, blanks, choices or queries
+    sources: dict[WordSource, SourceScore]
+
+    def to_json(self) -> dict[str, Any]:
+        sources: dict[str, dict[str, Any]] = {}
+        for source, score in self.sources.items():
+            sources[source] = {self.metric: score.value, "interval": score.interval}
+            if score.difference is not None:
+                sources[source] |= {
+                    "difference": score.difference.difference,
+                    "interval of difference": score.difference.interval,
+                    "changed": score.changed,
+                }
+        return {"metric": self.metric, "clips": self.clips, "answers": self.answers, "sources": sources}
+
+
+def reads_concepts(model: nn.Module) -> bool:
+    """Whether a model has concept words and an attention that reads them."""
+    encoder = getattr(model, "clip_encoder", None)
+    attentions = (InputSemanticAttention, OutputSemanticAttention)
+    return (
+        isinstance(encoder, ClipEncoder)
+        and encoder.detector is not None
+        and any(isinstance(module, attentions) for module in model.modules())
+    )
+
+
+def measure_reliance(
+    name: TaskName,
+    task: Task[Any],
+    member: Member[Any],
+    *,
+    sources: Sequence[WordSource] = SOURCES,
+    java: Path | None = None,
+) -> Reliance | None:
+    """What a model reaches with concept words of each source; None where there is nothing to ask.
+
+    Args:
+        member: one that `reads_concepts`, of the task.
+        java: what `find_java` found; without it captions are compared over our own tokens, as in training.
+    """
+    answers = answers_by_source(task, member, sources)
+    own = answers["own"]
+    if not own:
+        return None
+    metric = PRIMARY_METRICS[name]
+    tallies = _tallies(name, answers, task.clips.validation, java=java)
+    scores = {}
+    for source, tally in tallies.items():
+        changed = changed_tally(name, own, answers[source])
+        scores[source] = SourceScore(
+            value=tally[metric].value,
+            interval=interval(tally[metric]),
+            difference=None if source == "own" else compare(tally[metric], tallies["own"][metric]),
+            changed=changed.value,
+        )
+    asked = int(changed_tally(name, own, own).rows[:, 1].sum())
+    return Reliance(name, metric, len(own), asked, scores)
+
+
+@torch.inference_mode()
+def answers_by_source(
+    task: Task[Any], member: Member[Any], sources: Sequence[WordSource]
+) -> dict[WordSource, Answers]:
+    """A model's answers with concept words of each source, the clips' own first.
+
+    Clips are encoded once. Another clip's words need a second clip, and the oracle needs captions: without
+    them these sources are left out.
+    """
+    [encoding] = task.clips.encoded([member])
+    own = task.measure([member], [encoding]).answers
+    answers: dict[WordSource, Answers] = {"own": own}
+    measured = [(row, clip) for row, clip in enumerate(task.clips.validation) if clip.id in own]
+    rows, clips = [row for row, _ in measured], [clip for _, clip in measured]
+    for source in sources if clips else ():
+        if source == "own" or (replaced := _replaced(source, encoding, member, rows, clips)) is None:
+            continue
+        answers[source] = task.measure([member], [replaced]).answers
+    return answers
+
+
+def _tallies(
+    name: TaskName, answers: Mapping[WordSource, Answers], clips: Sequence[Clip], *, java: Path | None
+) -> dict[WordSource, dict[str, Tally]]:
+    """The metrics of a task's answers, by source and by metric."""
+    if name == "describe":
+        references = {clip.id: clip.captions for clip in clips if clip.id in answers["own"]}
+        judged = judge_systems(references, dict(answers.items()), java=java, meteor=False)
+        return {source: judged[source].tallies for source in answers}
+    if name == "embed":
+        raise ValueError("A joint embedding reads no concept words.")
+    return {source: item_tallies(name, own) for source, own in answers.items()}
+
+
+def changed_tally(name: TaskName, own: Answers, others: Answers) -> Tally:
+    """The share of answers that differ, clip by clip: captions, filled words, choices, first-ranked clips."""
+    if name == "describe":
+        return ratio([own[clip] != others[clip] for clip in own], [1] * len(own))
+    key = _ANSWER_KEYS[name]
+    changed = [
+        sum(mine[key] != other[key] for mine, other in zip(own[clip], others[clip], strict=True))
+        for clip in own
+    ]
+    return ratio(changed, [len(items) for items in own.values()])
+
+
+def permute_clips(clips: Sequence[Clip]) -> list[int]:
+    """For each clip the place of another, each of which stands for one; of another source where possible.
+
+    Clips are shuffled, grouped by source, the largest first, and moved on by the size of the largest: only
+    where it has more than half of the clips some get one of their own source.
+    """
+    order = np.random.default_rng(_SEED).permutation(len(clips)).tolist()
+    sources = [clip.source or clip.id for clip in clips]
+    sizes = Counter(sources[place] for place in order)
+    met = {
+        source: number for number, source in enumerate(sizes)
+    }  # sources in the order of the shuffled clips
+    order.sort(key=lambda place: (-sizes[sources[place]], met[sources[place]]))
+    shift = max(sizes.values()) % len(clips) or 1
+    others = [0] * len(clips)
+    for position, place in enumerate(order):
+        others[place] = order[(position + shift) % len(clips)]
+    return others
+
+
+def oracle_words(concepts: Concepts, captions: Sequence[str], *, num_words: int) -> list[int]:
+    """The candidates that most captions of a clip use; of several as often used, those rarest in training."""
+    used = Counter(word for caption in captions for word in concepts.reference([caption]))
+    ordered = sorted(used, key=lambda word: (-used[word], concepts.candidates[word].count, word))
+    return ordered[:num_words]
+
+
+def _replaced(
+    source: WordSource,
+    encoding: ClipEncoding,
+    member: Member[Any],
+    rows: Sequence[int],
+    clips: Sequence[Clip],
+) -> ClipEncoding | None:
+    """The encoding with words of another source for the measured clips; None where there are none.
+
+    Args:
+        rows: those of the measured clips.
+    """
+    words, confidences = encoding.concept_words.cpu()[rows], encoding.confidences.cpu()[rows]  # (n, K)
+    concepts, num_words = member.words.concepts, words.shape[1]
+    match source:
+        case "own":
+            return encoding
+        case "another":
+            if len(clips) < 2:
+                return None
+            others = permute_clips(clips)
+            words, confidences = words[others], confidences[others]
+        case "random":
+            chance = torch.rand(len(clips), len(concepts), generator=torch.Generator().manual_seed(_SEED))
+            words = chance.argsort(dim=1)[:, :num_words]
+        case "none":
+            confidences = torch.zeros_like(confidences)
+        case "oracle":
+            if not any(clip.captions for clip in clips):
+                return None
+            words, confidences = torch.zeros_like(words), torch.zeros_like(confidences)
+            for row, clip in enumerate(clips):
+                own = oracle_words(concepts, clip.captions, num_words=num_words)
+                words[row, : len(own)] = torch.tensor(own, dtype=words.dtype)
+                confidences[row, : len(own)] = 1
+    encoder = member.model.clip_encoder
+    assert isinstance(encoder, ClipEncoder)  # it reads concept words
+    place = torch.tensor(rows, device=encoding.concepts.device)
+
+    def with_rows(whole: Tensor, part: Tensor) -> Tensor:
+        return whole.index_copy(0, place, part.to(whole))
+
+    words, confidences = (
+        with_rows(encoding.concept_words, words),
+        with_rows(encoding.confidences, confidences),
+    )
+    return encoding._replace(
+        concepts=encoder.embed_concepts(words, confidences), concept_words=words, confidences=confidences
+    )

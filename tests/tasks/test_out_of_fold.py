@@ -1,0 +1,66 @@
+"""Out-of-fold concept words: what is said of a clip never tells which words it is given in training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ctsan.config import load_settings
+from ctsan.data.corpus import Clip, Corpus
+from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.tasks.building import build_model, out_of_fold_scores
+from ctsan.text.words import Words
+from ctsan.training.setup import set_up_task
+from ctsan.video.store import FeatureStore
+
+SMALL = (
+    "model.hidden_dim=8",
+    "model.embedding_dim=8",
+    "detector.num_concepts=3",
+    "training.out_of_fold=true",
+)
+
+
+def encoder_for(words: Words, store: FeatureStore) -> ClipEncoder:
+    settings = load_settings("laptop", SMALL)
+    model = build_model("describe", settings, words, grid=store.grid, channels=store.channels, seed=0)
+    assert isinstance(model.clip_encoder, ClipEncoder)
+    return model.clip_encoder
+
+
+def test_a_clips_own_captions_change_the_scores_of_others_and_not_its_own(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    encoder = encoder_for(words, store)
+    before = out_of_fold_scores(encoder, clips, store, words)
+    changed = [replace(clips[0], captions=("a horse eats a bird",)), *clips[1:]]
+    after = out_of_fold_scores(encoder, changed, store, words)
+    assert torch.equal(before[clips[0].id], after[clips[0].id])
+    assert sum(not torch.equal(before[clip.id], after[clip.id]) for clip in clips[1:]) > len(clips) // 2
+
+
+def test_clips_of_one_source_are_in_one_fold(words: Words, clips: list[Clip], store: FeatureStore) -> None:
+    encoder = encoder_for(words, store)
+    sources = [replace(clip, source=f"film {number // 2}") for number, clip in enumerate(clips)]
+    before = out_of_fold_scores(encoder, sources, store, words)
+    changed = [replace(sources[0], captions=("a horse eats a bird",)), *sources[1:]]
+    after = out_of_fold_scores(encoder, changed, store, words)
+    assert torch.equal(before[clips[1].id], after[clips[1].id])
+
+
+def test_training_chooses_words_by_them_and_asking_does_not(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    asked = [replace(clip, split="val") for clip in clips[-2:]]
+    corpus = Corpus("animals", store.folder, "own", (*clips[:-2], *asked))
+    settings = load_settings("laptop", (*SMALL, "training.corrupt_concepts=false"), task="describe")
+    task = set_up_task("describe", settings, words, store, corpus)
+    batch = task.batch([0, 1], mirrored=[False, False])
+    scores = out_of_fold_scores(task.model.clip_encoder, corpus.split("train"), store, words)
+    assert torch.equal(batch.concept_scores[0], scores[batch.clips[0]].float())
+    encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores)
+    wanted, _ = task.model.clip_encoder.top(batch.concept_scores)
+    assert torch.equal(encoding.concept_words, wanted)
+    without = set_up_task("describe", load_settings("laptop", SMALL[:-1]), words, store, corpus)
+    assert without.batch([0, 1], mirrored=[False, False]).concept_scores.shape[1] == 0
