@@ -62,7 +62,6 @@ class ModelSettings:
     decoder: DecoderKind = "semantic"  # the paper's; others describe only
     both_ways: Switch = True  # False reads a sentence up to its blank only: the paper's Simple-LSTM
     sees_clip: Switch = True  # False leaves out the video encoder
-    video_dropout: Share = 0.0  # of clips in training, whose s_N is zeros: concept words alone tell of them
     max_frames: Count = 40  # clips with more stored frames are thinned evenly
 
 
@@ -152,8 +151,8 @@ class TrainingSettings:
     seed: Whole = 0
     keep_clips: Switch = False  # with --from: how clips are seen stays as it is, for several runs to share
     transfer: Transfer = "detector"  # with --from: it alone, or all that the two models share
-    # Concept words in training come from five ridge regressions, each learnt without the clip's source: they
-    # are right as often as on new clips. The paper takes the detector's own.
+    # Concept words in training are chosen by five ridge regressions, each fitted without the clip's source,
+    # not by the detector, which knows its training clips by heart; corrupt_concepts then has no effect.
     out_of_fold: Switch = False
     corrupt_concepts: Switch = (
         False  # right words are made wrong until they are right as often as on validation

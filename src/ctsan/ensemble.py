@@ -37,23 +37,24 @@ def concepts_seen(
         if encoding.detection is not None
     ]
     means: dict[str, float] = {}
-    ranking: dict[str, float] = {}
+    ranks: dict[str, float] = {}
     lemmas: dict[str, str] = {}
+    ranks_by_lift = False
     for run, confidences in seen:
         encoder = run.member.model.clip_encoder
         assert isinstance(encoder, ClipEncoder)  # it has a detector
-        ranks = encoder.ranking(confidences).tolist()
+        ranks_by_lift = ranks_by_lift or encoder.ranks_by_lift
+        ranked = encoder.ranking(confidences).tolist()
         candidates = run.member.words.concepts.candidates
-        for candidate, confidence, rank in zip(candidates, confidences.tolist(), ranks, strict=True):
+        for candidate, confidence, rank in zip(candidates, confidences.tolist(), ranked, strict=True):
             word = candidate.word
             means[word] = means.get(word, 0.0) + confidence / len(seen)
-            ranking[word] = ranking.get(word, 0.0) + rank / len(seen)
-            lemmas[word] = candidate.lemma or word if encoder.ranks_by_lift else word
+            ranks[word] = ranks.get(word, 0.0) + rank / len(seen)
+            lemmas[word] = candidate.lemma or lemmas.get(word, word)
     most = max(encoding.concept_words.shape[1] for encoding in encodings)
-    first: dict[str, str] = {}  # of each lemma
-    for word in sorted(ranking, key=lambda word: -ranking[word]):
-        if means[word] > 0:  # a clip may have fewer
-            first.setdefault(lemmas[word], word)
+    first: dict[str, str] = {}  # of each lemma, or of each word
+    for word in sorted((word for word in ranks if means[word] > 0), key=lambda word: -ranks[word]):
+        first.setdefault(lemmas[word] if ranks_by_lift else word, word)
         if len(first) == most:
             break
     return tuple(Concept(word, means[word]) for word in first.values())

@@ -295,12 +295,17 @@ def test_words_met_in_training_are_right_as_often_as_on_new_clips() -> None:
     reference = (torch.rand(400, 50, generator=generator) < 0.3).float()
     scores = torch.randn(400, 50, generator=generator) + 6 * reference  # known by heart
     assert reference.gather(1, scores.topk(5).indices).mean() == 1
+
+    def top(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        best = scores.topk(5)
+        return best.indices, best.values.sigmoid()
+
     for precision in (0.8, 0.5, 0.2):
-        noise = matching_noise(scores, reference, num_concepts=5, precision=precision)
+        noise = matching_noise(scores, reference, top=top, precision=precision)
         torch.manual_seed(1)
         chosen = corrupt_concepts(scores, reference, torch.tensor(noise)).topk(5).indices
         assert reference.gather(1, chosen).mean().item() == pytest.approx(precision, abs=0.05)
-    assert matching_noise(scores, reference, num_concepts=5, precision=1.0) == pytest.approx(0, abs=1e-3)
+    assert matching_noise(scores, reference, top=top, precision=1.0) == pytest.approx(0, abs=1e-3)
 
 
 def test_examples_are_what_the_model_says_of_every_validation_clip(

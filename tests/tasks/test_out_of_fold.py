@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from ctsan.config import load_settings
 from ctsan.data.corpus import Clip, Corpus
+from ctsan.errors import UsageError
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.tasks.building import build_model, out_of_fold_scores
 from ctsan.text.words import Words
@@ -47,6 +49,26 @@ def test_clips_of_one_source_are_in_one_fold(words: Words, clips: list[Clip], st
     changed = [replace(sources[0], captions=("a horse eats a bird",)), *sources[1:]]
     after = out_of_fold_scores(encoder, changed, store, words)
     assert torch.equal(before[clips[1].id], after[clips[1].id])
+
+
+def test_few_own_clips_beside_many_external_ones_get_words(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    """Whatever the folds, every probe has clips of both kinds to learn from."""
+    mixed = [
+        replace(clip, others=number >= 2, source=f"film {number}" if number < 2 else "tv")
+        for number, clip in enumerate(clips)
+    ]
+    scores = out_of_fold_scores(encoder_for(words, store), mixed, store, words)
+    assert all(own.isfinite().all() for own in scores.values())
+
+
+def test_clips_of_one_source_are_refused(words: Words, clips: list[Clip], store: FeatureStore) -> None:
+    one = [replace(clip, source="film") for clip in clips]
+    with pytest.raises(
+        UsageError, match="needs clips of two sources, and all are of 'film'. Name the sources"
+    ):
+        out_of_fold_scores(encoder_for(words, store), one, store, words)
 
 
 def test_training_chooses_words_by_them_and_asking_does_not(

@@ -30,7 +30,10 @@ def by_rule(*sentences: str, num_concepts: int = 2000) -> Concepts:
 
 def test_only_content_uses_count_and_the_commonest_part_names_the_word() -> None:
     concepts = by_rule("n dance", "v dance", "v dance", "o dance", "a red", "a red")
-    assert concepts.candidates == (Concept("dance", "verb", 3), Concept("red", "adjective", 2))
+    assert concepts.candidates == (
+        Concept("dance", "verb", 3, "dance"),
+        Concept("red", "adjective", 2, "red"),
+    )
 
 
 def test_a_word_that_is_seldom_content_is_no_candidate() -> None:
@@ -52,7 +55,24 @@ def test_the_most_common_are_kept_and_ties_go_by_alphabet() -> None:
 
 
 def test_every_repetition_of_a_sentence_counts() -> None:
-    assert by_rule("n dog", "n dog", "n dog").candidates == (Concept("dog", "noun", 3),)
+    assert by_rule("n dog", "n dog", "n dog").candidates == (Concept("dog", "noun", 3, "dog"),)
+
+
+def test_forms_of_a_word_have_one_lemma_and_files_without_lemmas_are_read(tmp_path: Path) -> None:
+    tokens = [tokenize(caption) for caption in ["a man plays a piano", "a man is playing a piano"] * 4]
+    concepts = Concepts.build(tokens, Vocabulary.build(tokens, min_count=2), load_tagger())
+    lemma = dict(zip(concepts.words, concepts.lemma_ids, strict=True))
+    assert lemma["plays"] == lemma["playing"]
+    assert len({lemma["man"], lemma["plays"], lemma["piano"]}) == 3
+    file = tmp_path / "concepts.json"
+    concepts.save(file)
+    assert Concepts.load(file) == concepts
+    old = json.loads(file.read_text())
+    for row in old["concepts"]:
+        del row["lemma"]
+    file.write_text(json.dumps(old))
+    assert Concepts.load(file).words == concepts.words
+    assert len(set(Concepts.load(file).lemma_ids)) == len(concepts)  # every form is a word of its own
 
 
 def test_candidates_of_real_captions(captions: list[str]) -> None:

@@ -358,12 +358,15 @@ def _parting(metrics: Mapping[str, float], settings: Settings) -> str | None:
     known, new = metrics.get("precision on train"), metrics.get("precision")
     if known is None or new is None or known - new <= _PARTED:
         return None
-    done = (
-        "So that captions do not trust its words too much, as many of them are made wrong in training"
-        if settings.training.corrupt_concepts
-        else "Captions learn to trust its words too much; --set training.corrupt_concepts=true makes as many "
-        "of them wrong in training"
-    )
+    if settings.training.out_of_fold:
+        done = "So that captions do not trust its words too much, they learn with words chosen out of fold"
+    elif settings.training.corrupt_concepts:
+        done = "So that captions do not trust its words too much, as many of them are made wrong in training"
+    else:
+        done = (
+            "Captions learn to trust its words too much; --set training.out_of_fold=true gives them words "
+            "that were chosen without the clip's captions"
+        )
     return (
         f"The detector knows its training clips by heart: {known:.0%} of its words are right there, and "
         f"{new:.0%} on validation clips. {done} ('Words that deserve trust' in docs/training.md). More "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,6 @@ from ctsan.model.video_encoder import VideoEncoder
 # regions that the language model learns too; the others see the maps as they are stored.
 LearntWords = ConceptDetector | AverageDetector
 GivenWords = DecoupledDetector | NearestWords | RandomWords
-
 
 _FORMS = 4  # times K candidates are looked through for K different lemmas
 
@@ -76,7 +76,6 @@ class ClipEncoder(nn.Module):
             otherwise, as in the paper, they are looked up and it does not.
         lemmas: (V,), the same number for candidates that are forms of one word. With these, concept words are
             ranked by lift, p - q, and each lemma comes once; without, by confidence p, as in the paper.
-        video_dropout: of clips in training, whose s_N is then zeros; the paper has none.
         corrupts_concepts: make concept words wrong in training: see `corrupt_concepts`; the paper does not.
         memory: of the paper's video encoder: see `LayerNormLSTM`.
     """
@@ -100,7 +99,6 @@ class ClipEncoder(nn.Module):
         probe: ConceptProbe | None = None,
         weighted: bool = False,
         lemmas: Tensor | None = None,
-        video_dropout: float = 0.0,
         corrupts_concepts: bool = False,
         region_kernel: int = 3,
         num_layers: int = 2,
@@ -114,7 +112,6 @@ class ClipEncoder(nn.Module):
         self.num_concepts = num_concepts
         self.weighted = weighted
         self.ranks_by_lift = lemmas is not None
-        self.video_dropout = video_dropout
         self.corrupts_concepts = corrupts_concepts
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
@@ -195,9 +192,6 @@ class ClipEncoder(nn.Module):
         """
         regions = self.regions(maps)
         state = self.encode_video(regions, frame_is_real)
-        if self.training and self.video_dropout:
-            is_kept = torch.rand(len(maps), 1, device=maps.device) >= self.video_dropout
-            state = State(state.hidden * is_kept, state.cell * is_kept)
         if self.detector is None:
             nothing = maps.new_zeros(len(maps), 0)
             concepts = maps.new_zeros(len(maps), 0, self.embedding.embedding_dim)
@@ -217,10 +211,10 @@ class ClipEncoder(nn.Module):
         return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)
 
     def ranking(self, confidences: Tensor) -> Tensor:
-        """What concept words are ranked by, from confidences (…, V): p, or p - q."""
+        """What concept words are ranked by, from confidences (…, V): p, or p - q; no word comes last."""
         if not self.ranks_by_lift or isinstance(self.detector, RandomWords):
             return confidences
-        return confidences - self.frequencies
+        return (confidences - self.frequencies).masked_fill(confidences == 0, -1.0)
 
     def top(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Scores (B, V) to K concept words, the first in rank first, and their confidences, both (B, K)."""
@@ -262,14 +256,24 @@ def corrupt_concepts(
     return torch.where(dropped, lowered, scores)
 
 
-def matching_noise(scores: Tensor, reference: Tensor, *, num_concepts: int, precision: float) -> float:
-    """The noise that brings the precision of known clips' words down to `precision`; 0 if it is no higher."""
-    chance = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0))
+def matching_noise(
+    scores: Tensor,
+    reference: Tensor,
+    *,
+    top: Callable[[Tensor], tuple[Tensor, Tensor]],
+    precision: float,
+) -> float:
+    """The noise that brings the precision of known clips' words down to `precision`; 0 if it is no higher.
+
+    Args:
+        top: chooses words, and tells their confidences: see `ClipEncoder.top`.
+    """
+    chance = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0)).to(scores)
     low, high = 0.0, 1.0
     for _ in range(12):
         noise = (low + high) / 2
         corrupted = corrupt_concepts(scores, reference, torch.tensor(noise), chance)
-        best = corrupted.topk(num_concepts, dim=1)
-        right = reference.gather(1, best.indices)[best.values > -torch.inf]
+        words, confidences = top(corrupted)
+        right = reference.gather(1, words)[confidences > 0]
         low, high = (noise, high) if right.mean() > precision else (low, noise)
     return low

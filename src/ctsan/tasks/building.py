@@ -13,6 +13,7 @@ from ctsan.config import InitSettings, Settings
 from ctsan.data.batches import encode_captions, references, thin
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split
 from ctsan.data.item_building import build_items
+from ctsan.errors import UsageError
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.clip_encoder import ClipEncoder
@@ -267,24 +268,37 @@ def out_of_fold_scores(
     """Scores (V,) for each training clip by a probe that has not seen it, in half precision.
 
     Differs from the paper: a detector soon knows its training clips by heart, and a language model that meets
-    only right words there trusts wrong ones on new clips. Five probes are each learnt without a fifth of the
-    sources, so that words in training are right as often as on new clips, and wrong in the same way.
+    only right words there trusts wrong ones on new clips. Five probes are each fitted without a fifth of the
+    sources. On new clips words come from the detector, which may be right more or less often than these.
+
+    Raises:
+        UsageError: the clips are of one source, so that none can be left out.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     is_own = torch.tensor([not clip.others for clip in clips])
     means, reference = _means(encoder.means, clips, store), _reference(clips, words)
-    source_of = [clip.source or clip.id for clip in clips]
-    sources = sorted(set(source_of))
-    order = torch.randperm(len(sources), generator=torch.Generator().manual_seed(_ITEM_SEED)).tolist()
-    fold = {source: place % _FOLDS for source, place in zip(sources, order, strict=True)}
-    folds = torch.tensor([fold[source] for source in source_of])
+    fold: dict[str, int] = {}
+    for external in (False, True):  # apart, so that every probe has clips of both kinds to learn from
+        sources = sorted({_source(clip) for clip in clips if clip.others == external})
+        if len(sources) == 1 and not external:
+            raise UsageError(
+                f"training.out_of_fold=true needs clips of two sources, and all are of {sources[0]!r}. Name "
+                "the sources of your clips, or set it to false."
+            )
+        order = torch.randperm(len(sources), generator=torch.Generator().manual_seed(_ITEM_SEED)).tolist()
+        fold |= {source: place % _FOLDS for source, place in zip(sources, order, strict=True)}
+    folds = torch.tensor([fold[_source(clip)] for clip in clips])
     scores = torch.zeros(reference.shape, dtype=torch.float16)
-    for number in range(_FOLDS):
+    for number in sorted(set(folds.tolist())):
         is_out = folds == number
         probe = ConceptProbe(channels=means.shape[1], num_candidates=reference.shape[1])
         probe.start_from(means[~is_out], reference[~is_out], is_own[~is_out])
         scores[is_out] = probe.scores(means[is_out]).half()
     return {clip.id: own for clip, own in zip(clips, scores, strict=True)}
+
+
+def _source(clip: Clip) -> str:
+    return clip.source or clip.id
 
 
 def _reference(clips: Sequence[Clip], words: Words) -> Tensor:

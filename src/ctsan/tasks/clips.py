@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ctsan.data.batches import pad_maps, references, thin
 from ctsan.data.corpus import Clip, Item
-from ctsan.evaluation.concepts import precision_at_k
 from ctsan.model.clip_encoder import ClipEncoding, matching_noise
 from ctsan.tasks.member import Member, joined
 from ctsan.tasks.task import Example, ShownChoice, ShownClip, ShownConcept
@@ -137,12 +136,15 @@ class TaskClips:
         metrics = self.precision([member], [encoding])
         if not metrics:
             return {}
-        k, seen = encoder.num_concepts, self.train[: len(self.validation)]
-        known, truth = self._scores(member, seen), self.reference(seen)
+        seen = self.train[: len(self.validation)]
+        known = self._scores(member, seen)
+        truth = self.reference(seen).to(known.device)
         if encoder.corrupts_concepts:
-            noise = matching_noise(known, truth, num_concepts=k, precision=metrics["precision"])
+            noise = matching_noise(known, truth, top=encoder.top, precision=metrics["precision"])
             encoder.word_noise.fill_(noise)
-        return metrics | {"precision on train": precision_at_k(known, truth, k)}
+        words, confidences = encoder.top(known)
+        right = truth.gather(1, words)[confidences > 0]
+        return metrics | {"precision on train": float(right.mean()) if len(right) else 0.0}
 
     def shown_concepts(self, encoding: ClipEncoding) -> dict[str, tuple[ShownConcept, ...]]:
         """The concept words of the encoded validation clips, the surest first, by the clips' ids."""
@@ -181,7 +183,7 @@ class TaskClips:
     def _scores(self, member: Member[Any], clips: Sequence[Clip]) -> Tensor:
         """Of all candidates, (B, V)."""
         found = (member.encode(maps).detection for maps in self._some_at_once(clips))
-        return torch.cat([detection.scores.cpu() for detection in found if detection])
+        return torch.cat([detection.scores for detection in found if detection])
 
     def _some_at_once(self, clips: Sequence[Clip]) -> Iterator[list[Maps]]:
         for start in range(0, len(clips), _AT_ONCE):

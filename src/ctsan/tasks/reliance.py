@@ -200,11 +200,26 @@ def permute_clips(clips: Sequence[Clip]) -> list[int]:
     return others
 
 
-def oracle_words(concepts: Concepts, captions: Sequence[str], *, num_words: int) -> list[int]:
-    """The candidates that most captions of a clip use; of several as often used, those rarest in training."""
+def oracle_words(
+    concepts: Concepts,
+    captions: Sequence[str],
+    *,
+    num_words: int,
+    frequencies: Sequence[float] | None = None,
+) -> list[int]:
+    """The candidates that most captions of a clip use; of several as often used, those rarest in training.
+
+    Args:
+        frequencies: of a model that ranks by lift: words by their share of captions less this, a lemma once.
+    """
     used = Counter(word for caption in captions for word in concepts.reference([caption]))
-    ordered = sorted(used, key=lambda word: (-used[word], concepts.candidates[word].count, word))
-    return ordered[:num_words]
+    if frequencies is None:
+        ordered = sorted(used, key=lambda word: (-used[word], concepts.candidates[word].count, word))
+        return ordered[:num_words]
+    first: dict[int, int] = {}  # of each lemma
+    for word in sorted(used, key=lambda word: (frequencies[word] - used[word] / len(captions), word)):
+        first.setdefault(concepts.lemma_ids[word], word)
+    return list(first.values())[:num_words]
 
 
 def _replaced(
@@ -238,8 +253,11 @@ def _replaced(
             if not any(clip.captions for clip in clips):
                 return None
             words, confidences = torch.zeros_like(words), torch.zeros_like(confidences)
+            model_encoder = member.model.clip_encoder
+            by_lift = isinstance(model_encoder, ClipEncoder) and model_encoder.ranks_by_lift
+            frequencies = model_encoder.frequencies.tolist() if by_lift else None
             for row, clip in enumerate(clips):
-                own = oracle_words(concepts, clip.captions, num_words=num_words)
+                own = oracle_words(concepts, clip.captions, num_words=num_words, frequencies=frequencies)
                 words[row, : len(own)] = torch.tensor(own, dtype=words.dtype)
                 confidences[row, : len(own)] = 1
     encoder = member.model.clip_encoder

@@ -51,6 +51,7 @@ _SEEN_BY_DETECTOR = (
 )
 _COMMON_NAMES = {"decode.word_input.": "word_input.", "decode.lstm.": "lstm.", "read_forwards.": "lstm."}
 _PROBE = "clip_encoder.probe."
+_FREQUENCIES = "clip_encoder.frequencies"  # of words in the training clips
 _PHRASES = "phrases."  # which a new model learns from its own clips at once
 # Words are held against concept words by another relation than that by which the next one is said.
 _OWN = ("word_input.attention.relate", "word_input.attention.gate")
@@ -102,11 +103,16 @@ def parts_taken(trained: Model, *, same_task: bool, transfer: Transfer) -> tuple
 
 
 @torch.no_grad()
-def start_from_model(model: Model, trained: Model, *, transfer: Transfer) -> None:
+def start_from_model(
+    model: Model, trained: Model, *, transfer: Transfer, keep_frequencies: bool = False
+) -> None:
     """Give a fresh model the weights of a trained one in the parts that are taken: see `parts_taken`.
 
     The words of the trained model are the first ones of the new model, in the same order: of weights with a
     row for each word or each concept candidate the first rows are taken over, and those of new words stay.
+
+    Args:
+        keep_frequencies: rank concept words by their lift over the trained model's frequencies.
 
     Raises:
         UsageError: the models are of different sizes.
@@ -124,6 +130,10 @@ def start_from_model(model: Model, trained: Model, *, transfer: Transfer) -> Non
     )
     for name in [name for name in new.keys() ^ old.keys() if name.startswith(_PROBE)]:
         (new if name in new else old).pop(name)  # it has learnt already, or is not wanted any more
+    if new.keys() & {_FREQUENCIES} and not keep_frequencies:
+        new.pop(_FREQUENCIES)
+    if _FREQUENCIES not in new:  # the new clips' own stand, or words are ranked by confidence
+        old.pop(_FREQUENCIES, None)
     unlike = [
         f"{name} ({_shape(old.get(name))} there, {_shape(new.get(name))} here)"
         for name in sorted(old.keys() | new.keys())

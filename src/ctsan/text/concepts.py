@@ -94,10 +94,7 @@ class Concepts:
         return sorted(self._places[token] for token in tokens & self._places.keys())
 
     def save(self, file: Path) -> None:
-        rows = [
-            {"word": c.word, "part": c.part, "count": c.count, "lemma": c.lemma or c.word}
-            for c in self.candidates
-        ]
+        rows = [{"word": c.word, "part": c.part, "count": c.count, "lemma": c.lemma} for c in self.candidates]
         write_words_json(file, _KIND, {"concepts": rows})
 
     @classmethod

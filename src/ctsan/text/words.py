@@ -37,9 +37,14 @@ class Words:
         added = {word: count for word, count in counted if word not in self.vocabulary}
         looked_for = frozenset(self.concepts.words)
         candidates = (concept for concept in new.concepts.candidates if concept.word not in looked_for)
+        lemmas = {concept.word: concept.lemma for concept in new.concepts.candidates}
+        known = (  # words of an older version have no lemma
+            concept if concept.lemma else replace(concept, lemma=lemmas.get(concept.word, ""))
+            for concept in self.concepts.candidates
+        )
         return Words(
             Vocabulary((*self.vocabulary.words, *added), (*self.vocabulary.counts, *added.values())),
-            Concepts((*self.concepts.candidates, *candidates)),
+            Concepts((*known, *candidates)),
             np.concatenate([self.embedding, self._vectors_of(list(added), new)]),
         )
 

@@ -63,7 +63,12 @@ def set_up_task(
     if detector is not None:
         _take_detector(model, detector)
     if init_from is not None:
-        start_from_model(model, init_from, transfer=settings.training.transfer)
+        start_from_model(
+            model,
+            init_from,
+            transfer=settings.training.transfer,
+            keep_frequencies=settings.training.keep_clips,
+        )
     if not is_resumed:
         # What is frozen, the probe of concept words included, stays as it was trained.
         keep = settings.training.keep_clips and init_from is not None and _has_probe(init_from)
