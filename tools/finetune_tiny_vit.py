@@ -1,6 +1,6 @@
-"""Fine-tune the last stage of TinyViT on captioned clips and pictures.
+r"""Fine-tune the last stage of TinyViT on captioned clips and pictures.
 
-    python tools/finetune_tiny_vit.py CLIPS FRAMES PICTURES --weights pretrained.safetensors \\
+    python tools/finetune_tiny_vit.py CLIPS FRAMES PICTURES --weights pretrained.safetensors \
         --out tuned.safetensors --cache /tmp/maps
 
 All stages but the last stay as they are. Their maps are computed once, for up to four frames of each training
@@ -13,7 +13,9 @@ the weights. No clip outside the training splits is read; bench/probe.py says wh
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -142,11 +144,20 @@ def frozen_session(network: TinyViT, file: Path) -> onnxruntime.InferenceSession
     return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 
-def cached_maps(clips: Sequence[Clip], network: TinyViT, folder: Path) -> tuple[list[range], list[Maps]]:
+def cached_maps(
+    clips: Sequence[Clip], network: TinyViT, weights: Path, folder: Path
+) -> tuple[list[range], list[Maps]]:
     """The rows of each clip's frames, and maps before the last stage, as they are and mirrored; resumable."""
     folder.mkdir(parents=True, exist_ok=True)
     done_file = folder / "done.json"
-    done: list[int] = json.loads(done_file.read_text())["frames"] if done_file.exists() else []
+    paths = "\n".join(str(clip.path) for clip in clips)
+    of = hashlib.sha256(paths.encode() + weights.read_bytes()).hexdigest()
+    done: list[int] = []
+    if done_file.exists():
+        kept = json.loads(done_file.read_text())
+        if kept["of"] != of:
+            sys.exit(f"{folder}: maps of other clips or weights. Name another --cache, or delete it.")
+        done = kept["frames"]
     shape = (len(clips) * FRAMES, 160, SPEC.image_size // 16, SPEC.image_size // 16)
     maps: list[Maps] = [
         np.lib.format.open_memmap(
@@ -169,7 +180,7 @@ def cached_maps(clips: Sequence[Clip], network: TinyViT, folder: Path) -> tuple[
         for count in tqdm(pool.map(see, left), initial=len(done), total=len(clips), desc="frozen stages"):
             done.append(count)
             if len(done) % 200 == 0 or len(done) == len(clips):
-                write_json(done_file, {"frames": done})
+                write_json(done_file, {"of": of, "frames": done})
     return [range(n * FRAMES, n * FRAMES + count) for n, count in enumerate(done)], maps
 
 
@@ -253,7 +264,7 @@ def main() -> None:
         own = [clip for clip in read_corpus(path).split("train") if clip.captions]
         clips += own
         corpus_of += [number] * len(own)
-    rows, maps = cached_maps(clips, network, arguments.cache)
+    rows, maps = cached_maps(clips, network, arguments.weights, arguments.cache)
     sentences = [tokenize(caption) for clip in clips for caption in clip.captions]
     vocabulary = Vocabulary.build(sentences)
     concepts = Concepts.build(sentences, vocabulary, load_tagger())
