@@ -146,7 +146,7 @@ class Predictor:
                 yield Scene(shot.start, shot.end, captions[0], concepts)
 
     def concepts(self, clip: Path | str) -> tuple[Concept, ...]:
-        """The concept words of a clip, the surest first: those of runs that describe if there are any.
+        """The concept words of a clip, in order of rank: those of runs that describe if there are any.
 
         Raises:
             VideoError: the clip cannot be read.

@@ -44,7 +44,7 @@ class FrameStep(nn.Module):
         total: (1, C + 1), the sum of the frames' mean features and their number, for a probe.
 
         Returns:
-            The states, and of the surest concept words embeddings (1, K, E), numbers and confidences,
+            The states, and of the K concept words embeddings (1, K, E), numbers and confidences,
             both (1, K).
         """
         maps = maps.half().float()[None, None]  # as the features are stored that it has learnt from

@@ -31,7 +31,7 @@ class ClipEncoding(NamedTuple):
 
     state: State  # s_N
     concepts: Tensor  # (B, K, E), the embeddings a_i, zeros where there is no word; K is 0 without a detector
-    concept_words: Tensor  # (B, K), candidates, the surest first; any where there is no word
+    concept_words: Tensor  # (B, K), candidates, the first in rank first; any where there is no word
     confidences: Tensor  # (B, K), 0 where there is no word: a clip may have fewer than K
     detection: Detection | None
 

@@ -1,7 +1,7 @@
 """What runs make of a shot, as rows of numbers.
 
 vectors                  what the first stage compares: joint embeddings, then a sketch of the concept words
-concepts, confidences    the surest concept words, as the runs with a detector see them together
+concepts, confidences    the first concept words, as the runs with a detector see them together
 """
 
 from __future__ import annotations

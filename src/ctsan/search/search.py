@@ -40,7 +40,7 @@ class Hit:
     start: float  # seconds
     end: float
     score: float
-    concepts: tuple[Concept, ...]  # the surest first
+    concepts: tuple[Concept, ...]  # in order of rank
     matched: tuple[Concept, ...]  # those of them that were asked for, where they had a say
 
 

@@ -147,7 +147,7 @@ class TaskClips:
         return metrics | {"precision on train": float(right.mean()) if len(right) else 0.0}
 
     def shown_concepts(self, encoding: ClipEncoding) -> dict[str, tuple[ShownConcept, ...]]:
-        """The concept words of the encoded validation clips, the surest first, by the clips' ids."""
+        """The concept words of the encoded validation clips, in order of rank, by the clips' ids."""
         found = zip(
             self.validation, encoding.concept_words.tolist(), encoding.confidences.tolist(), strict=True
         )

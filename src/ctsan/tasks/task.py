@@ -55,7 +55,7 @@ class Example:
     path: Path
     caption: str
     references: tuple[str, ...]
-    concepts: tuple[ShownConcept, ...]  # the surest first
+    concepts: tuple[ShownConcept, ...]  # in order of rank
     score: float  # the clip's own primary metric; 1 where an answer is right
     choices: tuple[ShownChoice, ...] = ()
     ranked: tuple[ShownClip, ...] = ()
