@@ -40,7 +40,7 @@ from ctsan.video.engine import run_network
 from ctsan.video.frames import MAX_FRAMES, SPACING
 
 MODEL_FILE = "model.json"
-TOLERANCE = 1e-4  # between ONNX Runtime and PyTorch; of a number above one, that share of it
+TOLERANCE = 1e-3  # between ONNX Runtime and PyTorch, of a number above one that share: as half precision
 
 _SENTENCES = 3  # in the comparison of a step
 

@@ -1,0 +1,60 @@
+"""A run whose concept words are ranked by lift and chosen out of fold, from training to export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commands import ctsan_here
+from ctsan.ensemble import concepts_seen
+from ctsan.export.onnx import TOLERANCE, export_onnx
+from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.trained_run import load_runs
+from ctsan.video.store import FeatureStore
+from e2e.small_run import SMALL
+
+LIFT = [
+    f"--set={setting}"
+    for setting in ("detector.rank_by=lift", "training.out_of_fold=true", "detector.probe=true")
+]
+
+
+@pytest.fixture(scope="module")
+def lifted(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("lift") / "run"
+    corpus = ("--corpus", shapes / "corpus", "--features", shapes / "features")
+    ctsan_here("train", "describe", *corpus, "--out", run, *SMALL, *LIFT)
+    return run
+
+
+def test_the_words_that_are_shown_are_those_that_the_decoder_attends_to(lifted: Path, shapes: Path) -> None:
+    [run] = load_runs([lifted])
+    store = FeatureStore(shapes / "features")
+    encoding = run.member.encode([store[clip].maps for clip in list(store.manifest.clips)[:3]])
+    candidates = run.member.words.concepts.candidates
+    for row, words in enumerate(encoding.concept_words.tolist()):
+        shown = concepts_seen([run], [encoding], row)
+        assert [concept.word for concept in shown] == [candidates[word].word for word in words]
+        assert len({candidates[word].lemma for word in words}) == len(words)
+    encoder = run.member.model.clip_encoder
+    assert isinstance(encoder, ClipEncoder)
+    assert encoder.frequencies.max() > 0.1  # the training clips', stored with the run
+
+
+def test_its_networks_compute_what_pytorch_does(lifted: Path, tmp_path: Path) -> None:
+    [run] = load_runs([lifted])
+    differences = export_onnx(run, tmp_path)
+    assert all(difference <= TOLERANCE for difference in differences.values())
+
+
+@pytest.mark.parametrize("rank_by", ["lift", "confidence"])
+def test_another_run_can_start_from_it_with_either_ranking(
+    lifted: Path, shapes: Path, tmp_path: Path, rank_by: str
+) -> None:
+    corpus = ("--corpus", shapes / "corpus", "--features", shapes / "features")
+    options = ("--from", lifted, "--set", f"detector.rank_by={rank_by}", "--set", "training.steps=1")
+    ctsan_here("train", "describe", *corpus, "--out", tmp_path / "run", *options)
+    encoder = load_runs([tmp_path / "run"])[0].member.model.clip_encoder
+    assert isinstance(encoder, ClipEncoder)
+    assert encoder.ranks_by_lift == (rank_by == "lift")
