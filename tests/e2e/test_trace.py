@@ -82,7 +82,7 @@ def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
     assert tracing.attention.shape == (len(tracing.times), 25, 5, 5)
     assert tracing.times[0] == 0
     assert (np.diff(tracing.times) > 0.3).all()
-    np.testing.assert_allclose(tracing.rows, [0, 2 / 7, 4 / 7, 6 / 7, 1])
+    np.testing.assert_allclose(tracing.rows, [0, 0.2, 0.4, 0.6, 0.8, 1])
     for weights in (tracing.output_weights, tracing.input_weights):
         assert weights is not None
         assert weights.shape == (len(tracing.words), 4)
@@ -111,7 +111,7 @@ def test_what_cannot_be_drawn_says_so_and_leaves_nothing(run: Path, clip: Path, 
     model = ("--model", run)
     for message, arguments in (
         ("End it in .mp4, .gif or .png.", (clip, "-o", tmp_path / "a.avi")),
-        ("no trace 0, 99: the model's traces are 1 to 16", (clip, "-o", picture, "--traces", "0,16,99")),
+        ("no trace 0, 99: the model's traces are 1 to 25", (clip, "-o", picture, "--traces", "0,16,99")),
         ("give 'best', or numbers", (clip, "-o", picture, "--traces", "first")),
         (f"Did you mean '{word}'?", (clip, "-o", picture, "--concept", f"{word}{word[-1]}")),
         ("there is no such file", (tmp_path / "gone.mp4", "-o", picture)),

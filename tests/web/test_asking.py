@@ -90,7 +90,7 @@ def test_traces_look_somewhere_at_every_moment(client: Client, clip_id: str) -> 
     assert answer["times"][0] == 0
     assert answer["rows"][0] == 0
     assert answer["columns"][-1] == 1
-    assert all(len(each["shares"]) == 16 for each in answer["concepts"])
+    assert all(len(each["shares"]) == 25 for each in answer["concepts"])
 
 
 def test_a_concept_word_that_was_not_seen_is_followed_too(client: Client, clip_id: str) -> None:

@@ -175,10 +175,10 @@ def test_a_concept_word_lights_up_where_it_was_seen(page: playwright.Page, clip:
     page.evaluate("document.getElementById('video').pause()")
     page.locator("#trace").focus()
     page.keyboard.press("Home")
-    assert page.inner_text("#trace-name") == "Trace 1 of 16"
+    assert page.inner_text("#trace-name") == "Trace 1 of 25"
     first = page.evaluate(drawn)
     page.keyboard.press("End")
-    assert page.inner_text("#trace-name") == "Trace 16 of 16"
+    assert page.inner_text("#trace-name") == "Trace 25 of 25"
     page.wait_for_timeout(200)
     assert page.evaluate(drawn) != first
     page.click("#traces-off")
