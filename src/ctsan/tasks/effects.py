@@ -104,7 +104,7 @@ def _log_probabilities(
     numbers = torch.tensor(member.words.vocabulary.encode(words), device=encoding.concepts.device)
     read = torch.cat([numbers.new_tensor([BOS]), numbers[:-1]]).expand(len(encoding.concepts), -1)
     scores = member.model(read, encoding).scores.double().log_softmax(dim=-1)  # (rows, T, words)
-    said = scores.gather(2, numbers.expand(len(scores), -1)[..., None])[..., 0]
+    said: Tensor = scores.gather(2, numbers.expand(len(scores), -1)[..., None])[..., 0]
     return said.masked_fill(numbers == UNK, -torch.inf)
 
 
