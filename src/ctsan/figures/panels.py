@@ -197,7 +197,7 @@ def _legends(tracing: Tracing, kinds: Sequence[_Kind]) -> list[tuple[str, Sequen
     if any(_owed(tracing)):
         legends.append(("x2.2: the word is 2.2 times as likely as without that concept word", ()))
     elif tracing.effects is not None:
-        legends.append(("no word of the caption owes anything to a single concept word", ()))
+        legends.append(("every word of the caption owes less than x1.1 to each concept word", ()))
     if kinds:
         among = f"; it is one of {len(tracing.said_by)} models that said this sentence"
         whose = f"what '{tracing.run_name}' attended to for each word"

@@ -67,7 +67,7 @@ export class Describing {
   #owed({ word, owes, effect }) {
     if (effect === null) return "";
     const most = owes.map((concept) => `${concept.word} ${times(concept.effect)}`).join(", ");
-    const owed = most ? `most to ${most}` : "nothing to a single concept word";
+    const owed = most ? `most to ${most}` : "less than x1.1 to each concept word";
     return `“${word}” owes ${owed}; to all ${times(effect)} (times as likely as without). `;
   }
 
