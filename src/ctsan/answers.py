@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ctsan.errors import VideoError
 
+LEAST_EFFECT = 0.1  # nats: a word owes nothing that people are told of to a concept word with less
+MOST_OWED = 3  # concept words that people are told of, of one word
+
 
 @dataclass(frozen=True, slots=True)
 class Concept:
     word: str
     confidence: float
+
+
+class OwedConcept(NamedTuple):
+    """A concept word that a said word owes something to."""
+
+    word: str
+    effect: float  # nats
+
+    def __str__(self) -> str:
+        return f"{self.word} {times_likelier(self.effect)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # arrays have no plain equality
+class Effects:
+    """What said words owe to concept words, by the mean probability of the runs that said them.
+
+    The effect of a concept word on a said word is log p(word | all concept words) - log p(word | all but this
+    one), in nats: see tasks/effects.py.
+    """
+
+    concepts: tuple[str, ...]  # K, of all runs that read any
+    words: tuple[str, ...]  # T, as they were said
+    each: NDArray[np.float32]  # (T, K)
+    together: NDArray[np.float32]  # (T,): log p(word | all concept words) - log p(word | none)
+
+    def owed(self, place: int) -> tuple[OwedConcept, ...]:
+        """The concept words that a word owes most to, the greatest effect first; small ones are left out."""
+        effects = self.each[place]
+        greatest = (-effects).argsort(kind="stable")[:MOST_OWED]
+        return tuple(
+            OwedConcept(self.concepts[column], float(effects[column]))
+            for column in greatest
+            if effects[column] >= LEAST_EFFECT
+        )
+
+
+def times_likelier(effect: float) -> str:
+    """An effect as people read it: x2.2 for a word that is 2.2 times as likely as without."""
+    factor = math.exp(min(effect, 700.0))  # the largest that a float holds
+    return f"x{factor:.1f}" if 0.1 <= factor < 10 else f"x{factor:.2g}" if factor < 10 else f"x{factor:,.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +77,8 @@ class Description:
     captions: tuple[Caption, ...]
     concepts: tuple[Concept, ...]
     seconds: float  # that the clip lasts, as its sampled frames tell
+    attention: tuple[Attention, ...] = ()  # in the best caption, one for each run that said it, on request
+    effects: Effects | None = None  # likewise; None where no run reads concept words
 
     @property
     def caption(self) -> str:
@@ -66,6 +113,7 @@ class Tracing:
     caption: Caption
     output_weights: NDArray[np.float32] | None  # β, (words, K): attention on the concepts in saying a word
     input_weights: NDArray[np.float32] | None  # γ, (words, K): and in reading it, before the next is said
+    effects: Effects | None  # of the concept words of all runs that said it; None where none reads any
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -80,13 +128,13 @@ class Tracing:
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no plain equality
 class Attention:
-    """How much one of the runs attended to its concept words when it read a sentence."""
+    """How much one of the runs attended to its concept words when it read or said a sentence."""
 
     run: str
     concepts: tuple[str, ...]  # K, the surest first
     words: tuple[str, ...]  # T, as it reads them
     input_weights: NDArray[np.float32] | None  # γ, (T, K); None where the run has no such attention
-    output_weights: NDArray[np.float32] | None = None  # β, (K,): in filling the blank
+    output_weights: NDArray[np.float32] | None = None  # β: (K,) in filling the blank, (T, K) in saying words
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +149,7 @@ class Blank:
 
     answers: tuple[Answer, ...]  # the likeliest first
     attention: tuple[Attention, ...] = ()  # one for each run, on request
+    effects: Effects | None = None  # on the likeliest answer, on request
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ctsan.answers import Answer, Attention, Blank, Caption, Concept
+from ctsan.answers import Answer, Attention, Blank, Caption, Concept, Effects
 from ctsan.data.corpus import BLANK
 from ctsan.errors import UsageError
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.tasks.blank import AskedBlank, fill
+from ctsan.tasks.effects import WordEffects, blank_effects, caption_effects
 from ctsan.tasks.saying import describe
 from ctsan.tasks.scoring import have_a_say, score_each
 from ctsan.text.tokens import tokenize
+from ctsan.text.vocabulary import BOS
 from ctsan.text.words import VOCABULARY_FILE
 from ctsan.trained_run import WORDS_FOLDER, TrainedRun
 
@@ -113,9 +115,55 @@ def filled_blanks(
             for run, encoding, own in zip(runs, encodings, found.members, strict=True)
             if attention
         ]
-        answers = (Answer(found.words[word], probability) for word, probability in likeliest if probability)
-        blanks.append(Blank(tuple(answers), tuple(weights)))
+        answers = [Answer(found.words[word], probability) for word, probability in likeliest if probability]
+        effects = None
+        if attention:
+            said = answers[0].word
+            owed = blank_effects([run.member for run in runs], encodings, asked[number], said)
+            effects = effects_of(owed, [said])
+        blanks.append(Blank(tuple(answers), tuple(weights), effects))
     return tuple(blanks)
+
+
+def effects_of_caption(
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], caption: Caption
+) -> Effects | None:
+    """What the words of a caption owe to the concept words of the runs that said it together.
+
+    Args:
+        runs: joint embeddings among them choose captions, and say none.
+        encodings: of each run, of that clip only.
+    """
+    pairs = [(run, own) for run, own in zip(runs, encodings, strict=True) if run.task == "describe"]
+    words = caption.text.split()
+    return effects_of(
+        caption_effects([run.member for run, _ in pairs], [own for _, own in pairs], words), words
+    )
+
+
+def effects_of(found: WordEffects | None, words: Sequence[str]) -> Effects | None:
+    if found is None:
+        return None
+    return Effects(found.concepts, tuple(words), found.each.cpu().numpy(), found.together.cpu().numpy())
+
+
+@torch.inference_mode()
+def saying_attention(run: TrainedRun, encoding: ClipEncoding, caption: Caption) -> Attention:
+    """The attention of a run that describes in saying a caption, and in reading it.
+
+    One pass over the sentence as in training. Step t reads word t - 1 and says word t, the last step says the
+    end: so words are said in all steps but the last, and read in all but the first.
+
+    Args:
+        encoding: of that clip only.
+    """
+    words, member = caption.text.split(), run.member
+    numbers = [BOS, *member.words.vocabulary.encode(words)]
+    decoded = member.model(torch.tensor([numbers], device=encoding.concepts.device), encoding)
+    read, said = decoded.input_weights, decoded.output_weights
+    return attention_of(
+        run, encoding, words, None if read is None else read[0, 1:], None if said is None else said[0, :-1]
+    )
 
 
 def attention_of(
@@ -131,7 +179,7 @@ def attention_of(
         encoding: of that clip only.
         words: of the sentence, which may be cut.
         input_weights: (T, K), padded.
-        output_weights: (K,).
+        output_weights: (K,) or (T, K).
     """
     candidates = run.member.words.concepts.words
     given = int((encoding.confidences[0] > 0).sum())  # concept words, of which a clip may have fewer than K
@@ -140,7 +188,7 @@ def attention_of(
         concepts=tuple(candidates[number] for number in encoding.concept_words[0, :given].tolist()),
         words=tuple(words if input_weights is None else words[: len(input_weights)]),
         input_weights=None if input_weights is None else input_weights[: len(words), :given].cpu().numpy(),
-        output_weights=None if output_weights is None else output_weights[:given].cpu().numpy(),
+        output_weights=None if output_weights is None else output_weights[..., :given].cpu().numpy(),
     )
 
 

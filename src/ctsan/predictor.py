@@ -7,6 +7,8 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TypeVar
 
+import torch
+
 from ctsan.answers import (
     Answer,
     Attention,
@@ -15,6 +17,7 @@ from ctsan.answers import (
     Choice,
     Concept,
     Description,
+    Effects,
     Filling,
     RankedClip,
     Ranking,
@@ -28,8 +31,10 @@ from ctsan.ensemble import (
     captions_of,
     concepts_seen,
     covering_runs,
+    effects_of_caption,
     filled_blanks,
     reading_attentions,
+    saying_attention,
     unknown_words,
 )
 from ctsan.errors import UsageError, VideoError
@@ -52,6 +57,7 @@ __all__ = [
     "Choice",
     "Concept",
     "Description",
+    "Effects",
     "Filling",
     "Predictor",
     "RankedClip",
@@ -101,20 +107,29 @@ class Predictor:
         """What was spent so far to load, decode, in the backbone and in the models, by these names."""
         return self._watcher.stopwatch.seconds
 
-    def describe(self, clip: Path | str, *, beam: int | None = None, n_best: int = 1) -> Description:
+    def describe(
+        self, clip: Path | str, *, beam: int | None = None, n_best: int = 1, attention: bool = False
+    ) -> Description:
         """The best sentences for a clip, and its concept words.
 
         Args:
             beam: how many beginnings of sentences are followed at once; by default as the run was set.
+            attention: add what the words of the best sentence attended to, and what they owe to each concept
+                word.
 
         Raises:
             VideoError: the clip cannot be read.
             UsageError: no run describes.
         """
-        return _answer(self.describe_all([clip], beam=beam, n_best=n_best))
+        return _answer(self.describe_all([clip], beam=beam, n_best=n_best, attention=attention))
 
     def describe_all(
-        self, clips: Iterable[Path | str], *, beam: int | None = None, n_best: int = 1
+        self,
+        clips: Iterable[Path | str],
+        *,
+        beam: int | None = None,
+        n_best: int = 1,
+        attention: bool = False,
     ) -> Iterator[Description | VideoError]:
         """The same for many clips, some at once; one that cannot be read gives its error.
 
@@ -124,10 +139,10 @@ class Predictor:
         runs = self._asked("describe")
         for looks in _some_at_once(self._watcher.look_at_all(map(Path, clips), runs)):
             seen = [look for look in looks if isinstance(look, Look)]
-            said = self._say(runs, seen, beam, n_best)
+            said = self._say(runs, seen, beam, n_best, attention)
             described = (
-                Description(look.clip, captions, concepts, _duration(look))
-                for look, (captions, concepts) in zip(seen, said, strict=True)
+                Description(look.clip, captions, concepts, _duration(look), *explained)
+                for look, (captions, concepts, explained) in zip(seen, said, strict=True)
             )
             for look in looks:
                 yield look if isinstance(look, VideoError) else next(described)
@@ -141,8 +156,8 @@ class Predictor:
         """
         runs = self._asked("describe")
         for shots in _some_at_once(self._watcher.look_at_shots(Path(video), runs)):
-            said = self._say(runs, [look for _, look in shots], beam, 1)
-            for (shot, _), (captions, concepts) in zip(shots, said, strict=True):
+            said = self._say(runs, [look for _, look in shots], beam, 1, attention=False)
+            for (shot, _), (captions, concepts, _) in zip(shots, said, strict=True):
                 yield Scene(shot.start, shot.end, captions[0], concepts)
 
     def concepts(self, clip: Path | str) -> tuple[Concept, ...]:
@@ -179,10 +194,10 @@ class Predictor:
         beam: int | None = None,
         caption: Caption | None = None,
     ) -> Tracing:
-        """Where a run looked, and which concept words it attended to in the best sentence.
+        """Where a run looked, what it attended to in the best sentence, and what that owes to concept words.
 
-        The runs that describe say the sentence together; the first of them with traces is the one that looks
-        and attends.
+        The runs that describe say the sentence together, and effects are on what they say; the first of them
+        with traces is the one that looks and attends.
 
         Args:
             concept: a concept word to follow too, whether the model sees it in the clip or not.
@@ -198,11 +213,13 @@ class Predictor:
         check_concept(run, concept)
         sight = self._watcher.watch(Path(clip), runs)
         own = sight.encodings[runs.index(run)]
+        caption = caption or captions_of(runs, sight.encodings, beam, 1)[0][0]
         return trace_clip(
             run,
             own,
-            caption or captions_of(runs, sight.encodings, beam, 1)[0][0],
+            caption,
             said_by=said_by,
+            effects=effects_of_caption(runs, sight.encodings, caption),
             concepts=concepts_seen([run], [own]),
             concept=concept,
             times=sight.times,
@@ -326,15 +343,27 @@ class Predictor:
         return runs
 
     def _say(
-        self, runs: Sequence[TrainedRun], looks: Sequence[Look], beam: int | None, n_best: int
-    ) -> list[tuple[tuple[Caption, ...], tuple[Concept, ...]]]:
-        """Captions and concept words of each clip."""
+        self,
+        runs: Sequence[TrainedRun],
+        looks: Sequence[Look],
+        beam: int | None,
+        n_best: int,
+        attention: bool,
+    ) -> list[tuple[tuple[Caption, ...], tuple[Concept, ...], tuple[tuple[Attention, ...], Effects | None]]]:
+        """Captions and concept words of each clip; attention and effects of the first caption, if asked."""
         if not looks:
             return []
         encodings = self._watcher.encode(looks, runs)
         with self._watcher.stopwatch("model"):
             captions = captions_of(runs, encodings, beam, n_best)
-            return [(own, concepts_seen(runs, encodings, row)) for row, own in enumerate(captions)]
+            return [
+                (
+                    own,
+                    concepts_seen(runs, encodings, row),
+                    _explained(runs, encodings, row, own[0]) if attention else ((), None),
+                )
+                for row, own in enumerate(captions)
+            ]
 
     def _score_sentences(
         self, runs: Sequence[TrainedRun], clip: Path | str, sentences: dict[str, str], attention: bool
@@ -350,6 +379,17 @@ class Predictor:
         weights = reading_attentions(runs, encodings, texts) if attention else [()] * len(texts)
         scored = map(ScoredSentence, texts, scores, weights)
         return tuple(scored), concepts_seen(runs, encodings), unknown
+
+
+def _explained(
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], row: int, caption: Caption
+) -> tuple[tuple[Attention, ...], Effects | None]:
+    """What the runs that describe attended to in saying a caption of the clip in a row, and its effects."""
+    rows = torch.tensor([row])
+    of_clip = [each.without_detection.of(rows.to(each.concepts.device)) for each in encodings]
+    pairs = zip(runs, of_clip, strict=True)
+    attention = [saying_attention(run, each, caption) for run, each in pairs if run.task == "describe"]
+    return tuple(attention), effects_of_caption(runs, of_clip, caption)
 
 
 def _duration(look: Look) -> float:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ctsan.answers import Caption, Concept, Tracing
+from ctsan.answers import Caption, Concept, Effects, Tracing
+from ctsan.ensemble import saying_attention
 from ctsan.errors import UsageError, did_you_mean
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.concept_detector import ConceptDetector
-from ctsan.text.vocabulary import BOS
 from ctsan.text.words import CONCEPTS_FILE
 from ctsan.trained_run import WORDS_FOLDER, TrainedRun
 from ctsan.video.frames import subsample
@@ -43,6 +43,7 @@ def trace_clip(
     caption: Caption,
     *,
     said_by: Sequence[TrainedRun],
+    effects: Effects | None,
     concepts: tuple[Concept, ...],
     concept: str | None,
     times: NDArray[np.float64],
@@ -53,23 +54,20 @@ def trace_clip(
     Args:
         caption: what is said of the clip.
         said_by: the runs that say it together, of which this is one.
+        effects: of their concept words on its words.
         concepts: the concept words that it sees.
         concept: one to follow too, whether it sees it or not.
         times: of all frames that were taken of the clip.
         cell_borders: where rows and columns of the backbone's grid begin and end in a frame, from 0 to 1.
     """
-    model, words, detection = run.member.model, run.member.words, encoding.detection
+    detector, detection = run.member.model.clip_encoder.detector, encoding.detection
     assert detection is not None  # see `check_concept`
-    candidates = words.concepts.words
+    candidates = run.member.words.concepts.words
     raised = encoding.concept_words[0].tolist()
     if concept is not None and candidates.index(concept) not in raised:
         raised.append(candidates.index(concept))
     numbers = torch.tensor([raised], device=detection.scores.device)
-    # One pass over the sentence as in training. Step t reads word t - 1 and says word t, the last step says
-    # the end: so words are said in all steps but the last, and read in all but the first.
-    said_words = [BOS, *words.vocabulary.encode(caption.text.split())]
-    decoded = model(torch.tensor([said_words], device=numbers.device), encoding)
-    said, read = decoded.output_weights, decoded.input_weights
+    attention = saying_attention(run, encoding, caption)
     frames = detection.attention.shape[1]
     rows, columns = cell_borders
     of_traces = detection.scores if detection.learnt is None else detection.learnt
@@ -84,8 +82,9 @@ def trace_clip(
         raised=tuple(Concept(candidates[n], float(detection.confidences[0, n])) for n in raised),
         trace_confidences=of_traces[0, raised].sigmoid().cpu().numpy(),
         has_probe=detection.learnt is not None,
-        shares=model.clip_encoder.detector.shares(detection.states, numbers)[0].cpu().numpy(),
+        shares=detector.shares(detection.states, numbers)[0].cpu().numpy(),
         caption=caption,
-        output_weights=None if said is None else said[0, :-1].cpu().numpy(),
-        input_weights=None if read is None else read[0, 1:].cpu().numpy(),
+        output_weights=attention.output_weights,
+        input_weights=attention.input_weights,
+        effects=effects,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import ctsan.watching
@@ -18,6 +19,8 @@ from commands import ctsan_here as ask
 from ctsan.errors import CtsanError, UsageError, VideoError
 from ctsan.predictor import Predictor
 from ctsan.tasks.scoring import score_all
+from ctsan.text.vocabulary import BOS
+from ctsan.trained_run import load_runs
 from ctsan.watching import Watcher
 
 Runs = dict[str, Path]
@@ -211,10 +214,78 @@ def test_attention_comes_on_request(runs: Runs, clip: Path, capsys: pytest.Captu
     assert (ranked[1]["input"], ranked[1]["concepts"]) == (None, [])
     ask("fill", clip, "a __ star", *models(runs, "fill"), "--attention")
     shown = capsys.readouterr().out
-    assert f"    attention of {runs['fill']}\n      a " in shown
+    assert f"    attended to by {runs['fill']}\n      a " in shown
     assert "      to answer  " in shown
+    assert not re.search(r" 0\.00\b", shown)
     ask("rank", "a star", clip, *models(runs, "plain"), "--attention")
     assert f"    no attention: {runs['plain']} reads no concept words\n" in capsys.readouterr().out
+
+
+def test_effects_come_with_attention(runs: Runs, clip: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask("describe", clip, *models(runs, "describe"), "--attention", "--json")
+    line = json.loads(capsys.readouterr().out)
+    words, effects = line["caption"].split(), line["effects"]
+    assert effects["words"] == words
+    assert effects["concepts"] == [each["word"] for each in line["concepts"]]
+    assert (np.shape(effects["each"]), np.shape(effects["together"])) == ((len(words), 4), (len(words),))
+    [attention] = line["attention"]
+    assert attention["concepts"] == effects["concepts"]
+    tracing = Predictor.load(runs["describe"]).trace(clip)
+    np.testing.assert_allclose(attention["output"], tracing.output_weights, atol=1e-4)
+    np.testing.assert_allclose(attention["input"], tracing.input_weights, atol=1e-4)
+    # A concept word less, by hand: the first said word after the beginning.
+    predictor = Predictor.load(runs["describe"])
+    predictor.describe(clip)
+    member = predictor.runs[0].member
+    encoding = Watcher(None).watch(clip, predictor.runs).encodings[0]
+    first = member.words.vocabulary.encode(words)[0]
+    with torch.inference_mode():
+        whole, *without = (
+            member.model.next_words(torch.tensor([BOS]), encoding.concepts[:, kept], encoding.state)[0][
+                0, first
+            ].item()
+            for kept in ([0, 1, 2, 3], [1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2], [])
+        )
+    expected = [whole - each for each in without]
+    np.testing.assert_allclose([*effects["each"][0], effects["together"][0]], expected, atol=2e-4)
+    ask("fill", clip, "a __ star ___", *models(runs, "fill", "fill2"), "--attention", "--json")
+    filled = json.loads(capsys.readouterr().out)
+    assert [each["words"] for each in filled["effects"]] == [
+        [answers[0]["word"]] for answers in filled["blanks"]
+    ]
+    assert all(np.shape(each["each"]) == (1, len(each["concepts"])) for each in filled["effects"])
+    ask("describe", clip, *models(runs, "describe"), "--json")
+    assert not {"effects", "attention"} & json.loads(capsys.readouterr().out).keys()
+    with pytest.raises(UsageError, match="--attention does not go with --scenes"):
+        ask("describe", clip, *models(runs, "describe"), "--attention", "--scenes")
+
+
+def test_only_effects_that_are_there_are_told(
+    runs: Runs, clip: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With gates at zero no word owes anything; with large ones some do."""
+    told = {}
+    for gate in (0.0, 20.0):
+
+        def loaded(*folders: Path, weights: Path | None = None, gate: float = gate) -> Predictor:
+            predictor = Predictor(load_runs(folders), weights=weights)
+            for name, values in predictor.runs[0].member.model.named_parameters():
+                if name.endswith("gate"):
+                    values.data.fill_(gate)
+            return predictor
+
+        monkeypatch.setattr(Predictor, "load", loaded)
+        ask("describe", clip, *models(runs, "describe"), "--attention")
+        lines = capsys.readouterr().out.splitlines()
+        start = lines.index("    times as likely as without the concept word, and as without all of them")
+        end = lines.index(f"    attended to by {runs['describe']}")
+        told[gate] = [line.split(maxsplit=1) for line in lines[start + 1 : end]]
+        assert [word for word, _ in told[gate]] == lines[0].partition(": ")[2].split()
+    assert {owed for _, owed in told[0.0]} == {"all x1.0"}
+    assert any(owed.count(" x") > 1 for _, owed in told[20.0])
+    for _, owed in told[20.0]:
+        assert owed.count(" x") <= 4
+        assert all(float(each.split(" x")[1].replace(",", "")) >= 1.1 for each in owed.split(", ")[:-1])
 
 
 def test_a_clip_is_decoded_once_for_all_runs(runs: Runs, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,13 @@ def test_a_film_a_gif_and_a_figure(run: Path, clip: Path, tmp_path: Path) -> Non
         assert trace["share"] == pytest.approx(share, abs=1e-3)
         assert share > 0
     assert (shown["run"], tracing.said_by) == (str(run), (str(run),))
+    effects = tracing.effects
+    assert effects is not None
+    assert shown["effects"]["words"] == list(tracing.words)
+    assert shown["effects"]["concepts"] == words
+    np.testing.assert_allclose(shown["effects"]["each"], effects.each, atol=1e-3)
+    np.testing.assert_allclose(shown["effects"]["together"], effects.together, atol=1e-3)
+    assert np.abs(effects.each).max() > 1e-3
     frames = []
     for path in (clip, tmp_path / "a.mp4"):
         with av.open(str(path)) as container:

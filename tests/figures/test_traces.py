@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from clip_making import encode, set_rotation
+from ctsan.answers import times_likelier
 from ctsan.errors import UsageError
 from ctsan.figures.heat import HeatMap, attention_at, overlay
 from ctsan.figures.lettering import typeface_for
-from ctsan.figures.panels import ShownTrace, draw_concepts
+from ctsan.figures.panels import ShownTrace, draw_caption, draw_concepts
 from ctsan.figures.traces import choose_traces, draw_traces
-from ctsan.predictor import Caption, Concept, Tracing
+from ctsan.predictor import Caption, Concept, Effects, Tracing
 from ctsan.video.frames import every_picture, pictures_at
 
 BORDERS = np.array([0, 2, 4, 6, 7]) / 7  # as of 7x7 maps pooled to 4x4
@@ -31,7 +32,9 @@ def tracing(times: Sequence[float] = (0.0, 0.5, 1.0), *, caption: str = "a man r
     attention = np.stack([one_hot[:: (-1) ** number] for number in range(len(times))])
     random = np.random.default_rng(0)
     words = ("man", "horse", "rides", "field")
-    weights = random.dirichlet(np.ones(len(words)), len(caption.split())).astype(np.float32)
+    said = caption.split()
+    weights = random.dirichlet(np.ones(len(words)), len(said)).astype(np.float32)
+    each = np.linspace(-0.2, 2.0, len(said) * len(words)).reshape(len(said), -1).astype(np.float32)
     concepts = tuple(Concept(word, 0.9 - 0.2 * place) for place, word in enumerate(words))
     return Tracing(
         run="runs/mine",
@@ -48,6 +51,7 @@ def tracing(times: Sequence[float] = (0.0, 0.5, 1.0), *, caption: str = "a man r
         caption=Caption(caption, -1.0, -1.0),
         output_weights=weights,
         input_weights=weights[:, ::-1],
+        effects=Effects(words, tuple(said), each, each.sum(axis=1)),
     )
 
 
@@ -148,12 +152,74 @@ def test_no_trace_stands_for_a_word_that_it_lowers() -> None:
     assert _words(chosen) == ["rides"]
     assert all(trace.share > 0 for trace in chosen)
     assert _words(choose_traces(found, [4, 6])) == [None, "rides"]  # trace 4 raises no word
-    assert [str(trace) for trace in choose_traces(found, [4, 6])] == ["4", "6 (rides +0.10)"]
+    assert [str(trace) for trace in choose_traces(found, [4, 6])] == [
+        "trace 4 raises no word that the traces together raise",
+        "6 (rides +0.10)",
+    ]
     assert [(trace.number, trace.share > 0) for trace in choose_traces(found, concept="horse")] == [(6, True)]
-    with pytest.raises(UsageError, match="No trace raises 'man' in this clip"):
-        choose_traces(found, concept="man")
-    with pytest.raises(UsageError, match="No trace raises a concept word that the model sees"):
-        choose_traces(replace(found, shares=-np.abs(shares)))
+    [named] = choose_traces(found, [4], concept="horse")
+    assert (named.concept, str(named)) == (None, "trace 4 does not raise the score of 'horse'")
+    [none] = choose_traces(found, concept="man")
+    assert (none.number, none.concept, none.share) == (None, None, 0)
+    assert str(none) == "no trace raises 'man'"
+    by_probe = replace(found, has_probe=True, trace_confidences=np.full(4, 0.3, dtype=np.float32))
+    assert [str(trace) for trace in choose_traces(by_probe, concept="man")] == [
+        "no trace raises 'man'; the probe raises it"
+    ]
+    [nothing] = choose_traces(replace(found, shares=-np.abs(shares)))
+    assert str(nothing) == "the traces together raise no concept word"
+
+
+@pytest.mark.parametrize("ending", ["png", "gif", "mp4"])
+def test_where_no_trace_raises_the_word_the_clip_has_no_heat_map_and_the_figure_says_why(
+    tmp_path: Path, ending: str
+) -> None:
+    """Orange over black is a heat map; letters above the picture are the reason."""
+    clip = encode(tmp_path / "clip.mp4", [np.zeros((64, 64, 3), dtype=np.uint8)] * 5, rate=5)
+    found = replace(tracing(), effects=None, output_weights=None, input_weights=None)
+    raising, lowering = np.ones((4, 16), dtype=np.float32), -np.ones((4, 16), dtype=np.float32)
+    drawn = {}
+    for name, shares in (("raised", raising), ("lowered", lowering)):
+        own = replace(found, shares=shares)
+        out = tmp_path / f"{name}.{ending}"
+        draw_traces(clip, own, choose_traces(own, [1]), out)
+        with av.open(str(out)) as container:
+            pixels = next(container.decode(video=0)).to_ndarray(format="rgb24").astype(int)
+        drawn[name] = pixels[:, : pixels.shape[1] // 3]  # without the bars, which may be orange too
+    orange = {
+        name: ((own[75:, :, 0] - own[75:, :, 2] > 60) & (own[75:, :, 2] < 120)).sum()  # a marked word is pale
+        for name, own in drawn.items()
+    }
+    assert orange["raised"] > 200
+    assert orange["lowered"] < 20  # letters on a marked word, compressed
+    assert (drawn["lowered"][36:70, 36:] < 200).any()
+
+
+def test_a_word_without_effect_is_not_listed() -> None:
+    effects = np.array([[0.05, 0.09, -3.0, 0.0], [0.1, 5.0, 0.3, 0.2]], dtype=np.float32)
+    found = Effects(("man", "horse", "rides", "field"), ("a", "horse"), effects, effects.sum(axis=1))
+    assert found.owed(0) == ()
+    assert [str(each) for each in found.owed(1)] == ["horse x148", "rides x1.3", "field x1.2"]
+    assert [times_likelier(effect) for effect in (0.0, 0.8, -0.7, -4.0)] == ["x1.0", "x2.2", "x0.5", "x0.018"]
+
+
+def test_what_words_owe_stands_under_them() -> None:
+    """Three lines under the word that owes to three, none under the others, and a legend where any does."""
+    face, found = typeface_for("a"), replace(tracing(), output_weights=None, input_weights=None)
+    words = ("man", "horse", "rides", "field")
+    effects = np.zeros((3, 4), dtype=np.float32)
+    heights = []
+    for count in range(4):
+        effects[1, :count] = 1.0
+        own = replace(found, effects=Effects(words, found.words, effects.copy(), effects.sum(axis=1)))
+        heights.append(draw_caption(own, face, max_width=900).height)
+    assert heights[1] - heights[0] == heights[2] - heights[1] == heights[3] - heights[2] > 15
+    bare = draw_caption(replace(found, effects=None), face, max_width=900)
+    assert bare.height == heights[0] - 28  # without the legend
+    pixels = np.asarray(draw_caption(own, face, max_width=900)).min(axis=2)
+    below = pixels[28 + 28 + 16 :]  # legend, word, gap
+    columns = np.flatnonzero((below < 128).any(axis=0))
+    assert columns.min() > face(28).getlength("a")  # nothing stands under the first word
 
 
 def test_the_traces_own_confidence_stands_beside_the_whole() -> None:
@@ -265,7 +331,7 @@ def test_a_figure_of_any_shape(tmp_path: Path, size: tuple[int, int], shape: str
 @pytest.mark.parametrize("attentions", [("output_weights",), ("output_weights", "input_weights")])
 def test_a_picture_and_a_model_with_less_attention(tmp_path: Path, attentions: tuple[str, ...]) -> None:
     Image.new("RGB", (61, 43), (90, 120, 200)).save(tmp_path / "photo.png")
-    found = replace(tracing(times=(0.0,)), **dict.fromkeys(attentions))
+    found = replace(tracing(times=(0.0,)), **dict.fromkeys((*attentions, "effects")))
     for ending in ("png", "gif", "mp4"):
         draw_traces(tmp_path / "photo.png", found, choose_traces(found), tmp_path / f"a.{ending}")
     assert _film(tmp_path / "a.mp4")[1] == pytest.approx(3)

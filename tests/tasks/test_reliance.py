@@ -14,14 +14,13 @@ from ctsan.config import load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, Item, ItemTask, QueryItem
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.building import PRIMARY_METRICS, TaskName, build_model, build_task
-from ctsan.tasks.member import Member
+from ctsan.tasks.member import Member, reads_concepts
 from ctsan.tasks.reliance import (
     SOURCES,
     answers_by_source,
     measure_reliance,
     oracle_words,
     permute_clips,
-    reads_concepts,
 )
 from ctsan.tasks.report import report
 from ctsan.tasks.task import Measured

@@ -39,6 +39,28 @@ def test_description_is_the_predictors(client: Client, clip_id: str, clip: Path,
     np.testing.assert_allclose(weights, tracing.output_weights, atol=1e-3)
     assert len(answer["attended"]) == 4
     assert (answer["run"], answer["said_by"]) == ("describe", 1)
+    effects = tracing.effects
+    assert effects is not None
+    for place, word in enumerate(answer["words"]):
+        assert word["effect"] == pytest.approx(effects.together[place], abs=1e-3)
+        assert [(each["word"], each["effect"]) for each in word["owes"]] == [
+            (each.word, pytest.approx(each.effect, abs=1e-3)) for each in effects.owed(place)
+        ]
+
+
+def test_words_owe_what_they_lose_without_a_concept_word(models: list[Path], clip: Path) -> None:
+    """Of a model whose gates are wide open, one word of the caption owes something at least."""
+    predictor = ClipPredictor(load_runs(models[:1]))
+    for name, values in predictor.runs[0].member.model.named_parameters():
+        if name.endswith("gate"):
+            values.data.fill_(20.0)
+    with served(create_app(predictor, limits=Limits(workers=1))) as client:
+        answer = client.get(f"/api/clips/{upload(client, clip)}/description").json()
+    owed = [each for word in answer["words"] for each in word["owes"]]
+    assert owed
+    assert all(len(word["owes"]) <= 3 for word in answer["words"])
+    assert all(each["effect"] >= 0.1 for each in owed)
+    assert {each["word"] for each in owed} <= set(answer["attended"])
 
 
 def test_a_joint_embedding_alone_chooses_as_in_the_command(models: list[Path], clip: Path) -> None:

@@ -77,7 +77,9 @@ def test_a_video_plays_beside_its_caption(page: playwright.Page, clip: Path) -> 
     confidences = chips.all_inner_texts()
     words.first.hover()
     hint = page.inner_text("#caption-hint")
-    assert hint.startswith(f"For “{words.first.inner_text()}” the model “describe” attended to ")
+    assert hint.startswith(f"“{words.first.inner_text()}” owes ")
+    assert f"For “{words.first.inner_text()}” the model “describe” attended to " in hint
+    assert "came from" not in hint
     assert not re.search(r"\b0 %", hint)
     assert chips.all_inner_texts() != confidences  # they show the word's attention
     page.mouse.move(0, 0)
@@ -175,10 +177,10 @@ def test_a_concept_word_lights_up_where_it_was_seen(page: playwright.Page, clip:
     page.evaluate("document.getElementById('video').pause()")
     page.locator("#trace").focus()
     page.keyboard.press("Home")
-    assert page.inner_text("#trace-name") == "Trace 1 of 25"
+    assert re.match(r"Trace 1 of (\d+), raises “", page.inner_text("#trace-name"))
     first = page.evaluate(drawn)
     page.keyboard.press("End")
-    assert page.inner_text("#trace-name") == "Trace 25 of 25"
+    assert re.match(r"Trace (\d+) of \1, raises “", page.inner_text("#trace-name"))
     page.wait_for_timeout(200)
     assert page.evaluate(drawn) != first
     page.click("#traces-off")
@@ -192,7 +194,15 @@ def test_attention_is_shown_as_that_of_one_of_the_models(page: playwright.Page, 
         "score": 1.5,
         "said_by": 3,
         "run": "describe",
-        "words": [{"word": "a", "attention": [0.996, 0.004]}, {"word": "cat", "attention": [0.25, 0.75]}],
+        "words": [
+            {"word": "a", "attention": [0.996, 0.004], "owes": [], "effect": 0.04},
+            {
+                "word": "cat",
+                "attention": [0.25, 0.75],
+                "owes": [{"word": "grass", "effect": 0.8}, {"word": "tree", "effect": 0.2}],
+                "effect": 3.0,
+            },
+        ],
         "attended": ["man", "grass"],
         "concepts": [{"word": "man", "confidence": 0.5}, {"word": "grass", "confidence": 0.4}],
     }
@@ -201,15 +211,17 @@ def test_attention_is_shown_as_that_of_one_of_the_models(page: playwright.Page, 
     words, hint = page.locator("#caption .word"), page.locator("#caption-hint")
     words.first.hover()
     among = "the model “describe”, one of 3 that said this sentence,"
-    assert hint.inner_text() == f"For “a” {among} attended to man 100 %."
+    owed = "“a” owes less than x1.1 to each concept word; to all x1.0 (times as likely as without)."
+    assert hint.inner_text() == f"{owed} For “a” {among} attended to man 100 %."
     assert page.locator("#concepts .chip small").all_inner_texts() == ["100 %", ""]
     words.nth(1).hover()
-    assert hint.inner_text() == f"For “cat” {among} attended to grass 75 %, man 25 %."
+    owed = "“cat” owes most to grass x2.2, tree x1.2; to all x20 (times as likely as without)."
+    assert hint.inner_text() == f"{owed} For “cat” {among} attended to grass 75 %, man 25 %."
 
 
 def test_no_attention_is_shown_of_models_that_have_none(page: playwright.Page, clip: Path) -> None:
     said = {"caption": "a cat", "score": 1.5, "said_by": 2, "run": None, "attended": [], "concepts": []}
-    words = [{"word": word, "attention": []} for word in ("a", "cat")]
+    words = [{"word": word, "attention": [], "owes": [], "effect": None} for word in ("a", "cat")]
     page.route("**/api/clips/*/description", lambda route: route.fulfill(json={**said, "words": words}))
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -223,9 +235,12 @@ def test_no_attention_is_shown_of_models_that_have_none(page: playwright.Page, c
 def test_a_word_that_the_traces_lower_has_nothing_to_show(page: playwright.Page, clip: Path) -> None:
     def lowered(route: playwright.Route) -> None:
         answer = route.fetch().json()
-        first, second = answer["concepts"][:2]
-        first["shares"] = [-0.2] * 15 + [0.1]
-        second |= {"shares": [0.1] * 15 + [0.3], "confidence": 0.6, "trace_confidence": 0.25}
+        first, second, third, fourth = answer["concepts"]
+        count = len(first["shares"])
+        first["shares"] = fourth["shares"] = [-0.2] * (count - 1) + [0.1]
+        raised = [-0.1] + [0.1] * (count - 2) + [0.3]
+        second |= {"shares": raised, "confidence": 0.6, "trace_confidence": 0.25}
+        third |= {"shares": [-0.1] * count, "confidence": 0.6, "trace_confidence": 0.25}
         route.fulfill(json=answer)
 
     page.route("**/api/clips/*/traces", lowered)
@@ -233,12 +248,23 @@ def test_a_word_that_the_traces_lower_has_nothing_to_show(page: playwright.Page,
     page.wait_for_selector("#traces:not([hidden])")
     chips = page.locator("#concepts .chip")
     chips.first.click()
-    assert "lower the score" in page.inner_text("#trace-name")
+    assert "The traces together lower the score" in page.inner_text("#trace-name")
     assert chips.first.get_attribute("aria-pressed") == "false"
     is_lit = "document.getElementById('heat').classList.contains('on')"
     assert not page.evaluate(is_lit)
     chips.nth(1).click()
-    assert page.inner_text("#trace-name").endswith("most by trace 16; by the traces alone 25 %")
+    last = page.get_attribute("#trace", "max")
+    assert page.inner_text("#trace-name").endswith(f"most by trace {last}; by the traces alone 25 %")
+    assert page.evaluate(is_lit)
+    chips.nth(2).click()
+    assert re.fullmatch("No trace raises “.*”; the probe raises it", page.inner_text("#trace-name"))
+    assert not page.evaluate(is_lit)
+    page.locator("#trace").focus()
+    page.keyboard.press("Home")  # a trace that raises no word has no heat map either
+    none = f"Trace 1 of {last}, raises no word that the traces together raise"
+    assert page.inner_text("#trace-name") == none
+    assert not page.evaluate(is_lit)
+    page.keyboard.press("End")
     assert page.evaluate(is_lit)
 
 

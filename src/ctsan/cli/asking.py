@@ -14,7 +14,7 @@ from ctsan.errors import VideoError
 from ctsan.pack_folder import DEFAULT
 
 if TYPE_CHECKING:
-    from ctsan.answers import Attention, Concept
+    from ctsan.answers import Attention, Concept, Effects
     from ctsan.predictor import Predictor
 
 PATH = click.Path(path_type=Path)
@@ -34,11 +34,18 @@ WEIGHTS = click.option(
     "--weights", type=PATH, help="Of the backbone, where ctsan neither carries nor finds it."
 )
 ATTENTION = click.option(
-    "--attention", is_flag=True, help="Add how much each word attended to the concept words."
+    "--attention", is_flag=True, help="Add which concept words each word attended to, and how much."
+)
+EFFECTS = click.option(
+    "--attention",
+    is_flag=True,
+    help="Add which concept words each said word attended to, and which it owes most to: x2.2 means 2.2 "
+    "times as likely as without that concept word.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a clip.")
 
 _STRONGEST = 3  # concept words that people see of a word's attention
+_LEAST_SHARE = 0.005  # of its attention: less is shown as 0.00
 
 
 class Reply(NamedTuple):
@@ -152,17 +159,52 @@ def listed_attention(found: Sequence[Attention], **where: int) -> list[dict[str,
 
 
 def attention_lines(found: Sequence[Attention]) -> Iterable[str]:
-    """Each word with the concept words that it attended to most; of a run without attention one line."""
+    """Each word with the concept words that it attended to most; of a run without attention one line.
+
+    Words that were said are listed with the attention in saying them, others with that in reading them.
+    """
     for each in found:
-        rows = [] if each.input_weights is None else list(zip(each.words, each.input_weights, strict=True))
-        if each.output_weights is not None:
-            rows.append(("to answer", each.output_weights))
+        read, said = each.input_weights, each.output_weights
+        is_caption = said is not None and said.ndim == 2
+        by_word = said if is_caption else read
+        rows = [] if by_word is None else list(zip(each.words, by_word, strict=True))
+        if said is not None and not is_caption:
+            rows.append(("to answer", said))
         if not rows:
             yield f"    no attention: {each.run} reads no concept words"
             continue
-        yield f"    attention of {each.run}"
+        yield f"    attended to by {each.run}"
         width = max(len(word) for word, _ in rows)
         for word, weights in rows:
-            strongest = (-weights).argsort(kind="stable")[:_STRONGEST]
+            strongest = [
+                place
+                for place in (-weights).argsort(kind="stable")[:_STRONGEST]
+                if weights[place] >= _LEAST_SHARE
+            ]
             listed = ", ".join(f"{each.concepts[place]} {weights[place]:.2f}" for place in strongest)
-            yield f"      {word:{width}}  {listed}"
+            yield f"      {word:{width}}  {listed}".rstrip()
+
+
+def listed_effects(found: Effects | None) -> dict[str, object] | None:
+    """Every effect in nats; null where no run reads concept words."""
+    if found is None:
+        return None
+    return {
+        "concepts": found.concepts,
+        "words": found.words,
+        "each": found.each.astype(float).round(4).tolist(),
+        "together": found.together.astype(float).round(4).tolist(),
+    }
+
+
+def effect_lines(found: Effects | None) -> Iterable[str]:
+    """Each said word with the concept words that it owes most to, and with what it owes to all of them."""
+    from ctsan.answers import times_likelier
+
+    if found is None:
+        return
+    yield "    times as likely as without the concept word, and as without all of them"
+    width = max(len(word) for word in found.words)
+    for place, word in enumerate(found.words):
+        owed = [*map(str, found.owed(place)), f"all {times_likelier(float(found.together[place]))}"]
+        yield f"      {word:{width}}  {', '.join(owed)}"

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 import click
 
 from ctsan.cli.asking import (
+    EFFECTS,
     JSON,
     MODELS,
     PATH,
     WEIGHTS,
     Reply,
+    attention_lines,
     clip_files,
+    effect_lines,
     errors_in_json,
+    listed_attention,
     listed_concepts,
+    listed_effects,
     print_replies,
     words_with_confidences,
 )
@@ -44,6 +49,7 @@ _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
     show_default=True,
     help="Sentences a clip, the best first, with the score that orders them.",
 )
+@EFFECTS
 @click.option("--scenes", is_flag=True, help="Cut one long video into shots, and describe each.")
 @click.option("-o", "--out", type=PATH, help="With --scenes: .vtt, .srt or .json [default: lines of text].")
 @click.option("--timing", is_flag=True, help="Print on stderr where the time goes.")
@@ -54,6 +60,7 @@ def command(
     weights: Path | None,
     beam: int | None,
     n_best: int,
+    attention: bool,
     scenes: bool,
     out: Path | None,
     timing: bool,
@@ -75,7 +82,7 @@ def command(
     if scenes:
         from ctsan.cli.scenes import check_scenes
 
-        check_scenes(clips, out, n_best=n_best)
+        check_scenes(clips, out, n_best=n_best, attention=attention)
     elif out is not None:
         raise UsageError("-o goes with --scenes: other descriptions are printed. Add --scenes, or leave it.")
     files = clip_files(clips)
@@ -91,14 +98,16 @@ def command(
             with errors_in_json(as_json):
                 describe_scenes(predictor, files[0], out, beam=beam, as_json=as_json)
         else:
-            found = predictor.describe_all(files, beam=beam, n_best=n_best)
-            print_replies(_replies(found, n_best), as_json)
+            found = predictor.describe_all(files, beam=beam, n_best=n_best, attention=attention)
+            print_replies(_replies(found, n_best, attention), as_json)
     finally:
         if timing:
             _print_timing({"import": imported, **predictor.seconds, "in all": time.perf_counter() - start})
 
 
-def _replies(descriptions: Iterable[Description | VideoError], n_best: int) -> Iterator[Reply | VideoError]:
+def _replies(
+    descriptions: Iterable[Description | VideoError], n_best: int, attention: bool
+) -> Iterator[Reply | VideoError]:
     has_hinted = False
     for found in descriptions:
         if isinstance(found, VideoError):
@@ -121,7 +130,12 @@ def _replies(descriptions: Iterable[Description | VideoError], n_best: int) -> I
             for caption in found.captions
         ]
         text.append(f"    {words_with_confidences(found.concepts)}")
-        yield Reply(line | {"concepts": listed_concepts(found.concepts)}, text)
+        line["concepts"] = listed_concepts(found.concepts)
+        if attention:
+            line["attention"] = listed_attention(found.attention)
+            line["effects"] = listed_effects(found.effects)
+            text += [*effect_lines(found.effects), *attention_lines(found.attention)]
+        yield Reply(line, text)
         if found.seconds > _LONG_SECONDS and not has_hinted:
             warn(f"{found.clip} is {found.seconds / 60:.1f} minutes long. To describe each shot: --scenes")
             has_hinted = True

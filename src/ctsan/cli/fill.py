@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ctsan.cli.asking import (
-    ATTENTION,
+    EFFECTS,
     JSON,
     MODELS,
     PATH,
@@ -18,8 +18,10 @@ from ctsan.cli.asking import (
     ask,
     attention_lines,
     concept_line,
+    effect_lines,
     listed_attention,
     listed_concepts,
+    listed_effects,
     warn_of_unknown,
 )
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 @MODELS
 @WEIGHTS
 @click.option("--n-best", type=click.IntRange(min=1), default=5, show_default=True, help="Words a blank.")
-@ATTENTION
+@EFFECTS
 @JSON
 def command(
     clip: Path,
@@ -72,11 +74,12 @@ def command(
                 for number, blank in enumerate(found.blanks)
                 for each in listed_attention(blank.attention, blank=number)
             ]
+            line["effects"] = [listed_effects(blank.effects) for blank in found.blanks]
         text = [f"{clip}: {found.filled}"]
         for number, blank in enumerate(found.blanks, start=1):
             which = f"{number}: " if len(found.blanks) > 1 else ""
             words = ", ".join(f"{each.word} {each.probability:.2f}" for each in blank.answers)
-            text += [f"    {which}{words}", *attention_lines(blank.attention)]
+            text += [f"    {which}{words}", *effect_lines(blank.effects), *attention_lines(blank.attention)]
         return Reply(line, [*text, *concept_line(found.concepts)])
 
     ask(answer, clip, models, weights, as_json)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ctsan.predictor import Predictor
 
 
-def check_scenes(clips: tuple[Path, ...], out: Path | None, *, n_best: int) -> None:
+def check_scenes(clips: tuple[Path, ...], out: Path | None, *, n_best: int, attention: bool) -> None:
     """Tell at once, and not after hours, what cannot be done.
 
     Raises:
@@ -28,6 +28,8 @@ def check_scenes(clips: tuple[Path, ...], out: Path | None, *, n_best: int) -> N
         raise UsageError("--scenes describes one video at a time. Name one file.")
     if n_best > 1:
         raise UsageError("--n-best does not go with --scenes: a shot has one sentence.")
+    if attention:
+        raise UsageError("--attention does not go with --scenes. Cut out the shot, and describe it alone.")
     if out is None:
         return
     if out.suffix.lower() not in _TRACKS:

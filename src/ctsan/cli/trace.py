@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.asking import MODEL, WEIGHTS, errors_in_json, listed_concepts, words_with_confidences
+from ctsan.cli.asking import (
+    MODEL,
+    WEIGHTS,
+    effect_lines,
+    errors_in_json,
+    listed_concepts,
+    listed_effects,
+    words_with_confidences,
+)
 from ctsan.cli.output import print_json, progress_bar
 
 if TYPE_CHECKING:
@@ -35,9 +43,10 @@ def command(
     """Draw CLIP, a video file or a picture, with the attention of some traces over it.
 
     Beside it stand the concept words with their confidences, and in brackets those of the traces alone where
-    a probe has half the say; below it the caption with what one of the models that said it attended to for
-    each word. By default the traces are those that raise the surest concept words most; a trace that lowers a
-    word's score is never shown for it.
+    a probe has half the say; below it the caption. Under each of its words are the concept words that it owes
+    most to (x2.2: it is 2.2 times as likely as without that concept word), and what one of the models that
+    said the caption attended to. By default the traces are those that raise the surest concept words most.
+    Where no trace raises a word, the clip is shown without attention, and the figure says so.
     """
     from ctsan.figures.traces import check_ending, choose_traces, draw_traces
     from ctsan.video.frames import probe
@@ -72,11 +81,13 @@ def command(
             for listed, own in zip(listed_concepts(tracing.raised), tracing.trace_confidences, strict=True)
         ]
         line = {"clip": str(clip), "out": str(out), "caption": tracing.caption.text, "run": tracing.run}
-        print_json(line | {"concepts": concepts, "traces": drawn})
+        print_json(line | {"concepts": concepts, "traces": drawn, "effects": listed_effects(tracing.effects)})
     else:
         click.echo(f"{clip}: {tracing.caption.text}")
         click.echo(f"    {_confidences(tracing)}")
-        click.echo(f"    traces {', '.join(map(str, shown))}")
+        for told in effect_lines(tracing.effects):
+            click.echo(told)
+        click.echo(f"    traces: {', '.join(map(str, shown))}")
         click.echo(f"{out}")
 
 

@@ -312,8 +312,8 @@ def _measure_reliance(
     None of a model without concept words, or where there is nothing to ask.
     """
     from ctsan.atomic import write_json
-    from ctsan.tasks.member import Member
-    from ctsan.tasks.reliance import QUICK_SOURCES, RELIANCE_FILE, measure_reliance, reads_concepts
+    from ctsan.tasks.member import Member, reads_concepts
+    from ctsan.tasks.reliance import QUICK_SOURCES, RELIANCE_FILE, measure_reliance
 
     if not reads_concepts(task.model):
         return None

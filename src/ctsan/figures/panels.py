@@ -31,26 +31,29 @@ _NOW: Colour = (255, 240, 190)  # behind the word that is being said
 
 HEADING, TEXT, LABEL, CAPTION = 17, 18, 22, 28  # sizes of letters
 _ROW, _CELL_WIDTH, _CELL_HEIGHT = 28, 26, 20
+_OWED_ROW = 22
 _BAR = 150
 _SPREAD = 66  # pixels at most that are put between words where there is room
 
 
 @dataclass(frozen=True, slots=True)
 class ShownTrace:
-    """A trace with the concept word that it stands for in a figure, if it raises one."""
+    """A trace with the concept word that it raises; or why there is none, and so no heat map."""
 
-    number: int  # from 1
+    number: int | None  # from 1
     concept: Concept | None
     share: float  # what it adds to the traces' score of the concept
     colour: Colour
+    why_no_map: str = ""
 
     @property
     def place(self) -> int:
         """In the arrays of a `Tracing`."""
+        assert self.number is not None  # it has a heat map
         return self.number - 1
 
     def __str__(self) -> str:
-        return f"{self.number} ({self.concept.word} {self.share:+.2f})" if self.concept else f"{self.number}"
+        return f"{self.number} ({self.concept.word} {self.share:+.2f})" if self.concept else self.why_no_map
 
 
 def blank(width: int, height: int) -> tuple[Image.Image, ImageDraw.ImageDraw]:
@@ -61,18 +64,25 @@ def blank(width: int, height: int) -> tuple[Image.Image, ImageDraw.ImageDraw]:
 def draw_label(trace: ShownTrace, face: Typeface, width: int) -> Image.Image:
     """`man  trace 3, +0.12`, in the trace's colour; the second half only where there is room for it.
 
-    A trace that raises no word has its number alone.
+    Where there is no heat map, why.
     """
-    image, draw = blank(width, LABEL + 12)
+    image, draw = blank(max(width, label_width(trace, face)), LABEL + 12)
     middle = LABEL // 2 + 3
+    if trace.concept is None:
+        draw.text((0, middle + 1), trace.why_no_map, PALE, face(HEADING), anchor="lm")
+        return image
     draw.rectangle((0, middle - 7, 13, middle + 7), fill=trace.colour)
-    name = trace.concept.word if trace.concept else f"trace {trace.number}"
-    draw.text((22, middle), name, INK, face(LABEL), anchor="lm")
-    start = 22 + face(LABEL).getlength(name) + 12
+    draw.text((22, middle), trace.concept.word, INK, face(LABEL), anchor="lm")
+    start = 22 + face(LABEL).getlength(trace.concept.word) + 12
     note = f"trace {trace.number}, {trace.share:+.2f}"
-    if trace.concept and start + face(HEADING).getlength(note) <= width:
+    if start + face(HEADING).getlength(note) <= width:
         draw.text((start, middle + 1), note, PALE, face(HEADING), anchor="lm")
     return image
+
+
+def label_width(trace: ShownTrace, face: Typeface) -> int:
+    """That a label needs at least: why there is no heat map is never cut off."""
+    return 0 if trace.concept else round(face(HEADING).getlength(trace.why_no_map)) + 1
 
 
 def draw_concepts(tracing: Tracing, colours: Mapping[str, Colour], face: Typeface) -> Image.Image:
@@ -121,27 +131,37 @@ def draw_caption(
         )
         if weights is not None
     ]
+    owed = _owed(tracing)
     names = [concept.word for concept in tracing.concepts] if kinds else []
     margin = max((round(face(TEXT).getlength(name)) + 16 for name in names), default=0)
     columns = [
-        max(round(face(CAPTION).getlength(word)), len(kinds) * _CELL_WIDTH) + 16 for word in tracing.words
+        max(
+            round(face(CAPTION).getlength(word)),
+            len(kinds) * _CELL_WIDTH,
+            *(round(face(HEADING).getlength(line)) for line in lines_of_word),
+        )
+        + 16
+        for word, lines_of_word in zip(tracing.words, owed, strict=True)
     ]
     lines = _wrap(columns, max_width - margin)
     used = max(sum(columns[place] for place in line) for line in lines)
     spread = max(0, min(_SPREAD, (max_width - margin - used) // max(map(len, lines))))
     columns = [width + spread for width in columns]
     cell = _CELL_WIDTH + spread // 3
-    top = _ROW if kinds else 0
-    block = CAPTION + 20 + len(names) * _ROW
+    legends = _legends(tracing, kinds)
+    top = len(legends) * _ROW
+    below = CAPTION + 20 + max(map(len, owed)) * _OWED_ROW  # where the cells begin
+    block = below + len(names) * _ROW
     used = max(sum(columns[place] for place in line) for line in lines)
-    legend = _legend(tracing)
     image, draw = blank(
-        max(margin + used, _legend_width(legend, kinds, face)), top + len(lines) * (block + 8)
+        max(margin + used, *(_legend_width(*legend, face) for legend in legends), 1),
+        top + len(lines) * (block + 8),
     )
-    _draw_legend(draw, legend, kinds, face)
+    for row, legend in enumerate(legends):
+        _draw_legend(draw, row * _ROW, *legend, face)
     for line in lines:
         for row, name in enumerate(names):
-            middle = top + CAPTION + 20 + row * _ROW + _ROW // 2
+            middle = top + below + row * _ROW + _ROW // 2
             draw.text((margin - 12, middle), name, INK, face(TEXT), anchor="rm")
         left = margin
         for place in line:
@@ -150,9 +170,12 @@ def draw_caption(
             centre = left + columns[place] / 2
             baseline = top + CAPTION + 4
             draw.text((centre, baseline), tracing.words[place], INK, face(CAPTION), anchor="ms")
+            for row, told in enumerate(owed[place]):
+                y = top + CAPTION + 16 + row * _OWED_ROW + _OWED_ROW // 2
+                draw.text((centre, y), told, INK, face(HEADING), anchor="mm")
             for kind, (_, colour, weights) in enumerate(kinds):
                 x = round(centre - len(kinds) * cell / 2) + kind * cell
-                _draw_cells(draw, (x, top + CAPTION + 20), cell, weights[place], colour)
+                _draw_cells(draw, (x, top + below), cell, weights[place], colour)
             left += columns[place]
         top += block + 8
     return image
@@ -161,22 +184,37 @@ def draw_caption(
 _Kind = tuple[str, Colour, NDArray[np.float32]]
 
 
-def _legend(tracing: Tracing) -> str:
-    """Whose attention it is: a sentence that several runs say together has none in common."""
-    among = f"; it is one of {len(tracing.said_by)} models that said this sentence"
-    return f"what '{tracing.run_name}' attended to for each word{among if len(tracing.said_by) > 1 else ''}"
+def _owed(tracing: Tracing) -> list[list[str]]:
+    """The lines under each word of the caption: `horse x2.2`."""
+    if tracing.effects is None:
+        return [[] for _ in tracing.words]
+    return [[str(each) for each in tracing.effects.owed(place)] for place in range(len(tracing.words))]
+
+
+def _legends(tracing: Tracing, kinds: Sequence[_Kind]) -> list[tuple[str, Sequence[_Kind]]]:
+    """What the numbers say, and what the cells. Cells are of one run: several have no attention in common."""
+    legends: list[tuple[str, Sequence[_Kind]]] = []
+    if any(_owed(tracing)):
+        legends.append(("x2.2: the word is 2.2 times as likely as without that concept word", ()))
+    elif tracing.effects is not None:
+        legends.append(("every word of the caption owes less than x1.1 to each concept word", ()))
+    if kinds:
+        among = f"; it is one of {len(tracing.said_by)} models that said this sentence"
+        whose = f"what '{tracing.run_name}' attended to for each word"
+        legends.append((whose + (among if len(tracing.said_by) > 1 else ""), kinds))
+    return legends
 
 
 def _legend_width(legend: str, kinds: Sequence[_Kind], face: Typeface) -> int:
     letters = face(HEADING)
     named = sum(20 + letters.getlength(name) + 24 for name, _, _ in kinds)
-    return round(letters.getlength(legend) + 24 + named) if kinds else 0
+    return round(letters.getlength(legend) + 24 + named)
 
 
-def _draw_legend(draw: ImageDraw.ImageDraw, legend: str, kinds: Sequence[_Kind], face: Typeface) -> None:
-    if not kinds:
-        return
-    letters, middle = face(HEADING), _ROW // 2 - 2
+def _draw_legend(
+    draw: ImageDraw.ImageDraw, top: int, legend: str, kinds: Sequence[_Kind], face: Typeface
+) -> None:
+    letters, middle = face(HEADING), top + _ROW // 2 - 2
     draw.text((0, middle), legend, PALE, letters, anchor="lm")
     left = letters.getlength(legend) + 24
     for name, colour, _ in kinds:

@@ -23,6 +23,7 @@ from ctsan.figures.panels import (
     draw_caption,
     draw_concepts,
     draw_label,
+    label_width,
 )
 from ctsan.video.frames import pictures_at
 
@@ -46,13 +47,14 @@ def choose_traces(
     """The traces to show: those asked for, else the ones that raise a concept, else the surest ones, most.
 
     Without a concept, the surest words that the traces together raise get, one after the other, the trace
-    that raises them most among those still free. A trace that lowers a word's score is never shown for it.
+    that raises them most among those still free. Only a trace that raises its word has a heat map: in place
+    of others, and where none raises the word, stands one that says so.
 
     Args:
         numbers: of traces, from 1.
 
     Raises:
-        UsageError: there is no trace of that number, or none that raises a word.
+        UsageError: there is no trace of that number.
     """
     row = None if concept is None else [each.word for each in tracing.raised].index(concept)
     count = tracing.shares.shape[1]
@@ -76,20 +78,29 @@ def choose_traces(
                 free[trace] = False
                 chosen.append((trace, word))
     if not chosen:
-        named = "a concept word that the model sees" if concept is None else repr(concept)
-        raise UsageError(
-            f"No trace raises {named} in this clip. Name another word with --concept, or traces by their "
-            f"numbers, 1 to {count}: --traces 1,{count}"
-        )
-    return tuple(
-        ShownTrace(
-            trace + 1,
-            tracing.raised[word] if shares[word, trace] > 0 else None,
-            max(0.0, float(shares[word, trace])),
-            TRACE_COLOURS[place % len(TRACE_COLOURS)],
-        )
-        for place, (trace, word) in enumerate(chosen)
-    )
+        return (ShownTrace(None, None, 0.0, PALE, _why_none(tracing, row)),)
+    shown = []
+    for place, (trace, word) in enumerate(chosen):
+        share = float(shares[word, trace])
+        if share > 0:
+            colour = TRACE_COLOURS[place % len(TRACE_COLOURS)]
+            shown.append(ShownTrace(trace + 1, tracing.raised[word], share, colour))
+        else:
+            what = (
+                "no word that the traces together raise" if concept is None else f"the score of '{concept}'"
+            )
+            why = f"trace {trace + 1} {'raises' if concept is None else 'does not raise'} {what}"
+            shown.append(ShownTrace(trace + 1, None, 0.0, PALE, why))
+    return tuple(shown)
+
+
+def _why_none(tracing: Tracing, row: int | None) -> str:
+    """Why no trace is shown: for the word of a row in `raised`, or for any word."""
+    if row is None:
+        return "the traces together raise no concept word"
+    concept = tracing.raised[row]
+    by_probe = tracing.has_probe and concept.confidence > tracing.trace_confidences[row]
+    return f"no trace raises '{concept.word}'" + ("; the probe raises it" if by_probe else "")
 
 
 class Stage:
@@ -101,7 +112,8 @@ class Stage:
         self._heat = HeatMap(tracing, width=width, height=height)
         self._face = typeface_for(_all_text(tracing))
         concepts = draw_concepts(tracing, _colours(traces), self._face)
-        labels = [draw_label(trace, self._face, max(width, 120)) for trace in traces]
+        room = max(width, 120, *(label_width(trace, self._face) for trace in traces))
+        labels = [draw_label(trace, self._face, room) for trace in traces]
         self._step = labels[0].width + _GAP
         pictures = len(traces) * self._step - _GAP
         above = pictures + 4 * _GAP + concepts.width
@@ -135,10 +147,9 @@ class Stage:
         figure = self._backgrounds[word].copy()
         height, width = picture.shape[:2]
         for place, trace in enumerate(self._traces):
-            levels = self._heat(attention_at(self._tracing, trace.place, time))
             left = _MARGIN + place * self._step
-            figure[self._top : self._top + height, left : left + width] = overlay(
-                picture, levels, trace.colour
+            figure[self._top : self._top + height, left : left + width] = _with_heat(
+                picture, self._tracing, trace, self._heat, time
             )
         return figure
 
@@ -218,15 +229,21 @@ def draw_figure(clip: Path, tracing: Tracing, traces: Sequence[ShownTrace]) -> I
         top = _MARGIN + row * row_height
         image.paste(label, (_MARGIN, top))
         for column, (picture, time) in enumerate(pictures):
-            levels = heat(attention_at(tracing, trace.place, time))
             place = (_MARGIN + column * (width + _GAP), top + label.height)
-            image.paste(Image.fromarray(overlay(picture, levels, trace.colour)), place)
+            image.paste(Image.fromarray(_with_heat(picture, tracing, trace, heat, time)), place)
     for column, (_, time) in enumerate(pictures):
         place = (_MARGIN + column * (width + _GAP) + width // 2, _MARGIN + len(traces) * row_height)
         draw.text(place, f"{time - tracing.times[0]:.1f} s", PALE, face(HEADING), anchor="mt")
     image.paste(concepts, (_MARGIN + strip + 4 * _GAP, _MARGIN))
     image.paste(caption, (_MARGIN, below))
     return image
+
+
+def _with_heat(picture: Pixels, tracing: Tracing, trace: ShownTrace, heat: HeatMap, time: float) -> Pixels:
+    """The picture with the trace's attention over it; as it is where the trace raises no word."""
+    if trace.concept is None:
+        return picture
+    return overlay(picture, heat(attention_at(tracing, trace.place, time)), trace.colour)
 
 
 def _strip(clip: Path, times: NDArray[np.float64]) -> list[tuple[Pixels, float]]:

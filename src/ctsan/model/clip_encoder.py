@@ -238,6 +238,12 @@ class ClipEncoder(nn.Module):
             concepts = concepts * confidences[..., None]
         return concepts.masked_fill((confidences == 0)[..., None], 0.0)
 
+    def replace_concepts(self, encoding: ClipEncoding, words: Tensor, confidences: Tensor) -> ClipEncoding:
+        """The encoding with candidates (B, K) as concept words; those with a confidence of 0 are no words."""
+        return encoding._replace(
+            concepts=self.embed_concepts(words, confidences), concept_words=words, confidences=confidences
+        )
+
 
 def corrupt_concepts(
     scores: Tensor, reference: Tensor, noise: Tensor, chance: Tensor | None = None

@@ -26,8 +26,8 @@ from ctsan.tasks.clip_encoders import build_clip_encoder
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.concepts import measure_concepts
 from ctsan.tasks.detection import DetectionTask, DetectorModel
-from ctsan.tasks.member import Member
-from ctsan.tasks.reliance import QUICK_SOURCES, answers_by_source, reads_concepts
+from ctsan.tasks.member import Member, reads_concepts
+from ctsan.tasks.reliance import QUICK_SOURCES, answers_by_source
 from ctsan.tasks.task import Task
 from ctsan.tasks.transfer import parts_taken
 from ctsan.text.vocabulary import SPECIALS

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import torch
+from torch import nn
 
 from ctsan.data.batches import pad_maps, thin
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
 from ctsan.model.mean_pooling import MeanPooling
+from ctsan.model.semantic_attention import InputSemanticAttention, OutputSemanticAttention
 from ctsan.text.words import Words
 from ctsan.video.store import Maps
 
@@ -51,6 +53,17 @@ class Member(Generic[ModelT]):
         device = encoder.candidate_words.device
         encoding: ClipEncoding = encoder(maps.to(device), frame_is_real.to(device))
         return encoding.to(self.model.clip_encoder.candidate_words.device) if self.eyes else encoding
+
+
+def reads_concepts(model: nn.Module) -> bool:
+    """Whether a model has concept words and an attention that reads them."""
+    encoder = getattr(model, "clip_encoder", None)
+    attentions = (InputSemanticAttention, OutputSemanticAttention)
+    return (
+        isinstance(encoder, ClipEncoder)
+        and encoder.detector is not None
+        and any(isinstance(module, attentions) for module in model.modules())
+    )
 
 
 def joined(encodings: Sequence[ClipEncoding]) -> ClipEncoding:

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.bootstrap import Comparison, Interval, compare, interval
@@ -21,7 +21,6 @@ from ctsan.evaluation.items import item_tallies
 from ctsan.evaluation.official import judge_systems
 from ctsan.evaluation.tally import Tally, ratio
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
-from ctsan.model.semantic_attention import InputSemanticAttention, OutputSemanticAttention
 from ctsan.tasks.building import PRIMARY_METRICS, TaskName
 from ctsan.tasks.member import Member
 from ctsan.tasks.task import Task
@@ -88,17 +87,6 @@ class Reliance:
                     "changed": score.changed,
                 }
         return {"metric": self.metric, "clips": self.clips, "answers": self.answers, "sources": sources}
-
-
-def reads_concepts(model: nn.Module) -> bool:
-    """Whether a model has concept words and an attention that reads them."""
-    encoder = getattr(model, "clip_encoder", None)
-    attentions = (InputSemanticAttention, OutputSemanticAttention)
-    return (
-        isinstance(encoder, ClipEncoder)
-        and encoder.detector is not None
-        and any(isinstance(module, attentions) for module in model.modules())
-    )
 
 
 def measure_reliance(
@@ -267,10 +255,6 @@ def _replaced(
     def with_rows(whole: Tensor, part: Tensor) -> Tensor:
         return whole.index_copy(0, place, part.to(whole))
 
-    words, confidences = (
-        with_rows(encoding.concept_words, words),
-        with_rows(encoding.confidences, confidences),
-    )
-    return encoding._replace(
-        concepts=encoder.embed_concepts(words, confidences), concept_words=words, confidences=confidences
+    return encoder.replace_concepts(
+        encoding, with_rows(encoding.concept_words, words), with_rows(encoding.confidences, confidences)
     )

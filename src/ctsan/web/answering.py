@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ctsan.answers import Choice, Concept, Description, Tracing
+from ctsan.answers import Choice, Concept, Description, Effects, Tracing
 from ctsan.tasks.blank import split_at_blanks
 from ctsan.web import schema
 from ctsan.web.problems import RequestError
@@ -60,8 +60,8 @@ def listed(found: Iterable[Concept]) -> list[schema.ConceptWord]:
 
 
 def _description(predictor: ClipPredictor, clip: Path, found: Description) -> schema.DescriptionAnswer:
-    """Words come with the attention of the run that looks: runs that say a sentence together have none in
-    common.
+    """Words come with what they owe to concept words, by all runs that said them, and with the attention of
+    the run that looks: runs that say a sentence together have none in common.
     """
     best = found.captions[0]
     words = best.text.split()
@@ -74,12 +74,25 @@ def _description(predictor: ClipPredictor, clip: Path, found: Description) -> sc
     return schema.DescriptionAnswer(
         caption=best.text,
         score=best.score,
-        words=[schema.SaidWord(word=word, attention=own) for word, own in zip(words, weights, strict=True)],
+        words=[
+            _said_word(word, own, tracing.effects if tracing else None, place)
+            for place, (word, own) in enumerate(zip(words, weights, strict=True))
+        ],
         said_by=predictor.num_describing,
         run=tracing.run_name if tracing else None,
         attended=attended,
         concepts=listed(found.concepts),
     )
+
+
+def _said_word(word: str, attention: list[float], effects: Effects | None, place: int) -> schema.SaidWord:
+    if effects is None:
+        return schema.SaidWord(word=word, attention=attention, owes=[], effect=None)
+    owes = [
+        schema.OwedConcept(word=each.word, effect=round(each.effect, _DIGITS)) for each in effects.owed(place)
+    ]
+    together = round(float(effects.together[place]), _DIGITS)
+    return schema.SaidWord(word=word, attention=attention, owes=owes, effect=together)
 
 
 def _traces(tracing: Tracing) -> schema.TracesAnswer:

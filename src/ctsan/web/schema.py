@@ -62,10 +62,23 @@ class ConceptWord(BaseModel):
     confidence: float
 
 
+class OwedConcept(BaseModel):
+    word: str
+    effect: float = Field(
+        description="log p(said word | all concept words) - log p(said word | all but this one), in nats."
+    )
+
+
 class SaidWord(BaseModel):
     word: str
     attention: list[float] = Field(
         description="Of `run` on each of `attended`, in saying the word; empty where it has no attention."
+    )
+    owes: list[OwedConcept] = Field(
+        description="The concept words with the greatest effects on the word, of at least 0.1; at most three."
+    )
+    effect: float | None = Field(
+        description="Of all concept words together, in nats; null where no model reads any."
     )
 
 

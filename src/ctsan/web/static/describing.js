@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { HeatMap, shareOf } from "./heat.js";
-import { at, element, percent, say, showProblem } from "./page.js";
+import { at, element, percent, say, showProblem, times } from "./page.js";
 
 export class Describing {
   #heat = new HeatMap(at("heat"));
@@ -60,10 +60,19 @@ export class Describing {
   }
 
   #hint() {
-    return `Point at a word to see what the model “${this.#description.run}” attended to.`;
+    return "Point at a word to see which concept words it owes most to, and which were attended to.";
   }
 
-  #word({ word, attention }, hasAttention) {
+  // x2.2: the word is 2.2 times as likely as without that concept word.
+  #owed({ word, owes, effect }) {
+    if (effect === null) return "";
+    const most = owes.map((concept) => `${concept.word} ${times(concept.effect)}`).join(", ");
+    const owed = most ? `most to ${most}` : "less than x1.1 to each concept word";
+    return `“${word}” owes ${owed}; to all ${times(effect)} (times as likely as without). `;
+  }
+
+  #word(said, hasAttention) {
+    const { word, attention } = said;
     if (!hasAttention) return element("span", {}, word);
     const strongest = this.#description.attended
       .map((concept, place) => [concept, attention[place]])
@@ -74,7 +83,9 @@ export class Describing {
       .map(([concept, weight]) => `${concept} ${percent(weight)}`)
       .join(", ");
     const button = element("button", { type: "button", className: "word" }, word);
-    button.setAttribute("aria-label", `${word}: ${this.#description.run} attended to ${told}`);
+    const owed = this.#owed(said);
+    const attended = `${this.#attending()} attended to ${told || "nothing"}.`;
+    button.setAttribute("aria-label", `${word}: ${owed}${attended}`);
     const enter = () => {
       at("concepts").classList.add("attended");
       const weights = new Map(strongest);
@@ -82,7 +93,7 @@ export class Describing {
         const weight = weights.get(concept) ?? 0;
         this.#fillChip(concept, weight / (strongest[0][1] || 1), weight);
       }
-      at("caption-hint").textContent = `For “${word}” ${this.#attending()} attended to ${told}.`;
+      at("caption-hint").textContent = `${owed}For “${word}” ${attended}`;
     };
     const leave = () => {
       at("concepts").classList.remove("attended");
@@ -124,7 +135,10 @@ export class Describing {
     if (!found) return;
     const weights = shareOf(found.shares);
     if (!weights) {
-      this.#light(null, `The traces lower the score of “${word}”: there is nothing to show for it`, null);
+      const raised = found.shares.some((share) => share > 0);
+      const why = raised ? `The traces together lower the score of “${word}”` : `No trace raises “${word}”`;
+      const probe = found.confidence > found.trace_confidence ? "; the probe raises it" : "";
+      this.#light(null, `${why}${probe}`, null);
       say(at("trace-name").value);
       return;
     }
@@ -135,12 +149,16 @@ export class Describing {
     at("trace").value = order[0] + 1;
   }
 
+  // A trace is shown with the word that it raises most, of those that the traces together raise.
   #showTrace(number) {
-    this.#light(
-      this.#traces.attention[0].map((_, trace) => Number(trace === number)),
-      `Trace ${number + 1} of ${this.#traces.attention[0].length}`,
-      null,
-    );
+    const best = this.#traces.concepts
+      .filter(({ shares }) => shareOf(shares) && shares[number] > 0)
+      .sort((one, other) => other.shares[number] - one.shares[number])[0];
+    const name = `Trace ${number + 1} of ${this.#traces.attention[0].length}`;
+    if (best) {
+      const weights = this.#traces.attention[0].map((_, trace) => Number(trace === number));
+      this.#light(weights, `${name}, raises “${best.word}” by ${best.shares[number].toFixed(2)}`, null);
+    } else this.#light(null, `${name}, raises no word that the traces together raise`, null);
   }
 
   #hide() {

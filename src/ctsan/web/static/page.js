@@ -47,3 +47,10 @@ export function afterTyping(milliseconds, work) {
 }
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
+
+// An effect in nats as people read it: x2.2 for 2.2 times as likely.
+export function times(effect) {
+  const factor = Math.exp(effect);
+  if (factor >= 10) return `x${Math.round(factor).toLocaleString("en")}`;
+  return `x${factor < 0.1 ? Number(factor.toPrecision(2)) : factor.toFixed(1)}`;
+}

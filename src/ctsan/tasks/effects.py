@@ -1,0 +1,114 @@
+"""What the words of an answer owe to concept words: asked again with one of these taken away at a time.
+
+    effect of concept word k on word t = log p(w_t | all concept words) - log p(w_t | all but k)
+
+p is the mean probability that the models give the word that was said, after the words said before it. All
+else that they know of the clip, the state s_N above all, stays as it is. Where joint embeddings or a phrase
+probe chose the sentence among others, that choice is no part of an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ctsan.model.blank_model import BlankModel
+from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.description_model import DescriptionModel
+from ctsan.tasks.blank import AskedBlank, fill
+from ctsan.tasks.member import Member, reads_concepts
+from ctsan.text.vocabulary import BOS, UNK
+
+
+class WordEffects(NamedTuple):
+    """In nats, of T words that were said."""
+
+    concepts: tuple[str, ...]  # K, of all models that read any, the first model's first
+    each: Tensor  # (T, K), of every concept word alone
+    together: Tensor  # (T,), of all: log p(w_t | all concept words) - log p(w_t | none)
+
+
+@torch.inference_mode()
+def caption_effects(
+    members: Sequence[Member[DescriptionModel]], encodings: Sequence[ClipEncoding], words: Sequence[str]
+) -> WordEffects | None:
+    """Of a caption that models said together; None where none of them reads concept words.
+
+    Args:
+        encodings: of each member, of that clip only.
+        words: of the caption. On one that no member knows there is no effect.
+    """
+    if not any(reads_concepts(member.model) for member in members):
+        return None
+    concepts, without = _taken_away(members, encodings)
+    said = [_log_probabilities(*each, words) for each in zip(members, without, strict=True)]
+    return _effects(concepts, torch.stack(said).logsumexp(dim=0))  # of a sum: the mean's 1 / M cancels out
+
+
+@torch.inference_mode()
+def blank_effects(
+    members: Sequence[Member[BlankModel]], encodings: Sequence[ClipEncoding], asked: AskedBlank, answer: str
+) -> WordEffects | None:
+    """Of the word that models filled in, T = 1; None where none of them reads concept words.
+
+    Args:
+        encodings: of each member, of that clip only.
+        answer: a word that one of them knows.
+    """
+    if not any(reads_concepts(member.model) for member in members):
+        return None
+    concepts, without = _taken_away(members, encodings)
+    filled = fill(members, [asked] * (len(concepts) + 2), without)
+    probabilities = filled.probabilities[:, [filled.words.index(answer)]]  # (K + 2, 1)
+    return _effects(concepts, probabilities.clamp(min=torch.finfo(torch.float).tiny).double().log())
+
+
+def _taken_away(
+    members: Sequence[Member[Any]], encodings: Sequence[ClipEncoding]
+) -> tuple[tuple[str, ...], list[ClipEncoding]]:
+    """The K concept words, and encodings of K + 2 rows: with all words, without each of them, without any."""
+    given = [_given(member, encoding) for member, encoding in zip(members, encodings, strict=True)]
+    concepts = tuple(dict.fromkeys(word for places in given for word in places))
+    without = []
+    for member, encoding, places in zip(members, encodings, given, strict=True):
+        rows = torch.zeros(len(concepts) + 2, dtype=torch.long, device=encoding.concepts.device)
+        repeated = encoding.without_detection.of(rows)
+        if places:
+            confidences = repeated.confidences.clone()
+            for row, word in enumerate(concepts, start=1):
+                if word in places:
+                    confidences[row, places[word]] = 0
+            confidences[-1] = 0
+            encoder = member.model.clip_encoder
+            repeated = encoder.replace_concepts(repeated, repeated.concept_words, confidences)
+        without.append(repeated)
+    return concepts, without
+
+
+def _given(member: Member[Any], encoding: ClipEncoding) -> dict[str, int]:
+    """The concept words that a model reads of a clip, with their places: there may be fewer than K."""
+    if not reads_concepts(member.model):
+        return {}
+    candidates = member.words.concepts.words
+    pairs = zip(encoding.concept_words[0].tolist(), encoding.confidences[0].tolist(), strict=True)
+    return {candidates[number]: place for place, (number, sure) in enumerate(pairs) if sure > 0}
+
+
+def _log_probabilities(
+    member: Member[DescriptionModel], encoding: ClipEncoding, words: Sequence[str]
+) -> Tensor:
+    """Of each word after those before it, (rows, T); a word that the model does not know is never said."""
+    numbers = torch.tensor(member.words.vocabulary.encode(words), device=encoding.concepts.device)
+    read = torch.cat([numbers.new_tensor([BOS]), numbers[:-1]]).expand(len(encoding.concepts), -1)
+    scores = member.model(read, encoding).scores.double().log_softmax(dim=-1)  # (rows, T, words)
+    said: Tensor = scores.gather(2, numbers.expand(len(scores), -1)[..., None])[..., 0]
+    return said.masked_fill(numbers == UNK, -torch.inf)
+
+
+def _effects(concepts: tuple[str, ...], log_probabilities: Tensor) -> WordEffects:
+    """From log-probabilities (K + 2, T) in rows as of `_taken_away`."""
+    lost = (log_probabilities[0] - log_probabilities[1:]).nan_to_num(nan=0.0)  # (K + 1, T)
+    return WordEffects(concepts, lost[:-1].mT.float(), lost[-1].float())
