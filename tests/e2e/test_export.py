@@ -49,7 +49,7 @@ def test_the_example_captions_a_clip_without_ctsan(
     seen, caption = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     [run] = load_runs([runs["describe"]])
     model = Predictor([run])
-    # It takes the likeliest word each time. A beam, even of one, may prefer a longer sentence to an ended one.
+    # It takes the likeliest word each time; a beam, even of one, may prefer a longer sentence.
     best = model.describe(clip, beam=6, n_best=6).captions
     assert caption in [each.text for each in best[:2]]
     concepts = model.concepts(clip)
