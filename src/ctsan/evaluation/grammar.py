@@ -1,4 +1,4 @@
-"""Captions that no person would write, found by rules: faults that n-gram metrics hardly see."""
+"""Faults of captions that rules can find and that n-gram metrics hardly see."""
 
 from __future__ import annotations
 
