@@ -105,7 +105,7 @@ class Tracing:
     attention: NDArray[np.float32]  # (N, L, h, w); adds up to one over the grid
     rows: NDArray[np.float64]  # (h + 1,), from 0 to 1: where the grid's cells begin and end in the picture
     columns: NDArray[np.float64]  # (w + 1,); upright, as a player shows it
-    concepts: tuple[Concept, ...]  # K, the surest first
+    concepts: tuple[Concept, ...]  # K, in order of rank
     raised: tuple[Concept, ...]  # the same, and last the one that was asked for if it is not among them
     trace_confidences: NDArray[np.float32]  # (raised,): of the traces alone, where a probe has half the say
     has_probe: bool  # whether a probe has half the say, so that confidences are not those of the traces alone
@@ -131,7 +131,7 @@ class Attention:
     """How much one of the runs attended to its concept words when it read or said a sentence."""
 
     run: str
-    concepts: tuple[str, ...]  # K, the surest first
+    concepts: tuple[str, ...]  # K, in order of rank
     words: tuple[str, ...]  # T, as it reads them
     input_weights: NDArray[np.float32] | None  # γ, (T, K); None where the run has no such attention
     output_weights: NDArray[np.float32] | None = None  # β: (K,) in filling the blank, (T, K) in saying words

@@ -46,7 +46,7 @@ def _load_tiny_vit(weights: Path) -> nn.Module:
 
 
 _SPECS = (
-    # Learnt at 224 pixels; 160 take half the time. Its last stage was tuned by means over cells: no maxima.
+    # Learnt at 224 pixels; 160 are faster. Its last stage was tuned by means over cells: no maxima.
     BackboneSpec(
         name="tiny-vit-5m",
         image_size=160,
