@@ -43,7 +43,6 @@ DecoderKind = Annotated[
     Literal["semantic", "s2vt", "temporal", "pooled"],
     _one_of("semantic", "s2vt", "temporal", "pooled"),
 ]
-RankBy = Annotated[Literal["confidence", "lift"], _one_of("confidence", "lift")]
 RandomWordsKind = Annotated[Literal["redrawn", "fixed"], _one_of("redrawn", "fixed")]
 Negatives = Annotated[Literal["clips", "sentences", "both"], _one_of("clips", "sentences", "both")]
 Transfer = Annotated[Literal["detector", "shared"], _one_of("detector", "shared")]
@@ -71,9 +70,9 @@ class DetectorSettings:
     kind: DetectorKind = "traces"  # where concept words come from; the others are what the paper compares
     random_words: RandomWordsKind = "redrawn"  # with kind=random, in training: at each step, or a clip's own
     num_concepts: Count = 10  # K
-    # K words by confidence p, as in the paper, or by lift p - q, where q is
-    # the share of training clips with the word; then each lemma counts once.
-    rank_by: RankBy = "confidence"
+    # The K words with the highest p - w q: p is a word's confidence, q the share of training clips with the
+    # word, w this weight. The paper ranks by p alone. Above 0, each lemma counts once.
+    prior_weight: Weight = 0.0
     num_candidates: Count = 2000  # V; fewer if the words hold fewer
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
     dropout: Share = 0.2
@@ -246,7 +245,7 @@ PROFILES: Mapping[str, Settings] = {
 # later default changes no older run.
 _BEFORE: Mapping[str, object] = {
     "detector.random_words": "redrawn",
-    "detector.rank_by": "confidence",
+    "detector.prior_weight": 0.0,
     "ensemble.standardise": True,
     "init.attention_gate": 0.1,
     "init.concept_gain": 0.1,

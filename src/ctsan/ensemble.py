@@ -41,11 +41,11 @@ def concepts_seen(
     means: dict[str, float] = {}
     ranks: dict[str, float] = {}
     lemmas: dict[str, str] = {}
-    ranks_by_lift = False
+    has_prior = False
     for run, confidences in seen:
         encoder = run.member.model.clip_encoder
         assert isinstance(encoder, ClipEncoder)  # it has a detector
-        ranks_by_lift = ranks_by_lift or encoder.ranks_by_lift
+        has_prior = has_prior or encoder.prior_weight > 0
         ranked = encoder.ranking(confidences).tolist()
         candidates = run.member.words.concepts.candidates
         for candidate, confidence, rank in zip(candidates, confidences.tolist(), ranked, strict=True):
@@ -56,7 +56,7 @@ def concepts_seen(
     most = max(encoding.concept_words.shape[1] for encoding in encodings)
     first: dict[str, str] = {}  # of each lemma, or of each word
     for word in sorted((word for word in ranks if means[word] > 0), key=lambda word: -ranks[word]):
-        first.setdefault(lemmas[word] if ranks_by_lift else word, word)
+        first.setdefault(lemmas[word] if has_prior else word, word)
         if len(first) == most:
             break
     return tuple(Concept(word, means[word]) for word in first.values())

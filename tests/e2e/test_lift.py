@@ -16,7 +16,7 @@ from e2e.small_run import SMALL
 
 LIFT = [
     f"--set={setting}"
-    for setting in ("detector.rank_by=lift", "training.out_of_fold=true", "detector.probe=true")
+    for setting in ("detector.prior_weight=1", "training.out_of_fold=true", "detector.probe=true")
 ]
 
 
@@ -48,13 +48,20 @@ def test_its_networks_compute_what_pytorch_does(lifted: Path, tmp_path: Path) ->
     assert all(difference <= TOLERANCE for difference in differences.values())
 
 
-@pytest.mark.parametrize("rank_by", ["lift", "confidence"])
+@pytest.mark.parametrize("prior_weight", [1.0, 0.0])
 def test_another_run_can_start_from_it_with_either_ranking(
-    lifted: Path, shapes: Path, tmp_path: Path, rank_by: str
+    lifted: Path, shapes: Path, tmp_path: Path, prior_weight: float
 ) -> None:
     corpus = ("--corpus", shapes / "corpus", "--features", shapes / "features")
-    options = ("--from", lifted, "--set", f"detector.rank_by={rank_by}", "--set", "training.steps=1")
+    options = (
+        "--from",
+        lifted,
+        "--set",
+        f"detector.prior_weight={prior_weight}",
+        "--set",
+        "training.steps=1",
+    )
     ctsan_here("train", "describe", *corpus, "--out", tmp_path / "run", *options)
     encoder = load_runs([tmp_path / "run"])[0].member.model.clip_encoder
     assert isinstance(encoder, ClipEncoder)
-    assert encoder.ranks_by_lift == (rank_by == "lift")
+    assert encoder.prior_weight == prior_weight

@@ -1,9 +1,8 @@
-"""Which K of the candidates are a clip's concept words: by confidence, or by lift over their frequency."""
+"""Which K of the candidates are a clip's concept words: those with the highest p - w q."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from ctsan.model.average_detector import AverageDetector
 from ctsan.model.clip_encoder import ClipEncoder
@@ -15,7 +14,7 @@ LEMMAS = torch.tensor([0, 1, 1, 2, 3])
 CONFIDENCES = torch.tensor([[0.65, 0.4, 0.5, 0.3, 0.02], [0.9, 0.12, 0.1, 0.0, 0.3]])
 
 
-def encoder(lemmas: Tensor | None, *, num_concepts: int = 3) -> ClipEncoder:
+def encoder(prior_weight: float = 1.0, *, num_concepts: int = 3) -> ClipEncoder:
     torch.manual_seed(0)
     made = ClipEncoder(
         channels=6,
@@ -24,9 +23,10 @@ def encoder(lemmas: Tensor | None, *, num_concepts: int = 3) -> ClipEncoder:
         hidden_dim=8,
         detector=AverageDetector(hidden_dim=8, num_layers=1, num_candidates=5),
         num_concepts=num_concepts,
-        lemmas=lemmas,
+        prior_weight=prior_weight,
+        lemmas=LEMMAS,
     )
-    made.start_from(lift_over=FREQUENCIES)
+    made.start_from(prior=FREQUENCIES)
     return made.eval()
 
 
@@ -34,26 +34,32 @@ def detection() -> Detection:
     return Detection(CONFIDENCES.logit(eps=1e-6), torch.zeros(2, 1, 0, 1, 1), torch.zeros(2, 0, 1))
 
 
-def test_without_lemmas_the_surest_words_are_taken() -> None:
-    words, confidences = encoder(None).top(detection().scores)
+def test_without_a_prior_the_surest_words_are_taken() -> None:
+    words, confidences = encoder(0.0).top(detection().scores)
     assert words.tolist() == [[0, 2, 1], [0, 4, 1]]
     torch.testing.assert_close(confidences[0], torch.tensor([0.65, 0.5, 0.4]))
 
 
-def test_lift_is_what_a_word_rises_above_its_frequency_and_a_lemma_counts_once() -> None:
+def test_the_prior_is_taken_away_and_a_lemma_counts_once() -> None:
     """Of "playing" (.4) and "plays" (.3) the first is kept; "man" rises by .05 only."""
-    words, confidences = encoder(LEMMAS).top(detection().scores)
+    words, confidences = encoder().top(detection().scores)
     assert words.tolist() == [[2, 3, 0], [0, 4, 1]]
     torch.testing.assert_close(confidences[0], torch.tensor([0.5, 0.3, 0.65]))
 
 
+def test_half_of_the_prior_prefers_sure_words_more() -> None:
+    """ "man" has .65 - .3 = .35, behind "playing" with .45 and before "piano" with .295."""
+    words, _ = encoder(0.5).top(detection().scores)
+    assert words[0].tolist() == [2, 0, 3]
+
+
 def test_a_second_form_comes_only_where_lemmas_run_out() -> None:
-    words, _ = encoder(LEMMAS, num_concepts=5).top(detection().scores)
+    words, _ = encoder(num_concepts=5).top(detection().scores)
     assert words[0].tolist() == [2, 3, 0, 4, 1]
 
 
 def test_words_of_training_can_be_chosen_by_other_scores_than_the_detectors() -> None:
-    made = encoder(LEMMAS)
+    made = encoder()
     maps, frame_is_real = torch.randn(2, 3, 2, 2, 6), torch.ones(2, 3, dtype=torch.bool)
     scores = torch.full((2, 5), -9.0)
     scores[0, [1, 3]] = scores[1, [4, 0]] = 9.0
@@ -71,6 +77,6 @@ def test_words_of_training_can_be_chosen_by_other_scores_than_the_detectors() ->
 def test_what_is_no_word_comes_after_words_below_their_frequency() -> None:
     """As in NN-SAN, whose neighbour has few words: confidence 0 is none, not a small lift."""
     confidences = torch.tensor([[0.4, 0.0, 0.0, 0.5, 0.0]])
-    words, found = encoder(LEMMAS, num_concepts=2).top(confidences.logit())
+    words, found = encoder(num_concepts=2).top(confidences.logit())
     assert words.tolist() == [[3, 0]]
     assert (found > 0).all()

@@ -56,7 +56,6 @@ OTHER_VALUES = {
     "retrieval.regression": "false",  # of a dual encoder, which begins as one
     "optimiser.schedule": "constant",
     "detector.random_words": "fixed",
-    "detector.rank_by": "lift",
     "loss.retrieval_negatives": "clips",
     "training.transfer": "detector",
     "training.precision": "bfloat16",

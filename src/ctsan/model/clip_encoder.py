@@ -74,8 +74,10 @@ class ClipEncoder(nn.Module):
         probe: has its say in the concept words of a detector that learns; the paper has none.
         weighted: scale concept embeddings by their confidence, so that the language loss trains the detector;
             otherwise, as in the paper, they are looked up and it does not.
-        lemmas: (V,), the same number for candidates that are forms of one word. With these, concept words are
-            ranked by lift, p - q, and each lemma comes once; without, by confidence p, as in the paper.
+        prior_weight: w of p - w q, which concept words are ranked by: q is the share of training clips with
+            the word. 0 ranks by confidence p, as in the paper.
+        lemmas: (V,), the same number for candidates that are forms of one word. Where w is above 0, each
+            lemma comes once.
         corrupts_concepts: make concept words wrong in training: see `corrupt_concepts`; the paper does not.
         memory: of the paper's video encoder: see `LayerNormLSTM`.
     """
@@ -98,6 +100,7 @@ class ClipEncoder(nn.Module):
         num_concepts: int,
         probe: ConceptProbe | None = None,
         weighted: bool = False,
+        prior_weight: float = 0.0,
         lemmas: Tensor | None = None,
         corrupts_concepts: bool = False,
         region_kernel: int = 3,
@@ -111,7 +114,7 @@ class ClipEncoder(nn.Module):
         self.channel_dropout = channel_dropout
         self.num_concepts = num_concepts
         self.weighted = weighted
-        self.ranks_by_lift = lemmas is not None
+        self.prior_weight = prior_weight
         self.corrupts_concepts = corrupts_concepts
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
@@ -125,7 +128,8 @@ class ClipEncoder(nn.Module):
         self.register_buffer("candidate_words", candidate_words)
         self.register_buffer("channel_means", torch.zeros(channels))  # see `start_from`
         self.register_buffer("channel_scales", torch.ones(channels))
-        if lemmas is not None:
+        if prior_weight:
+            lemmas = torch.arange(len(candidate_words)) if lemmas is None else lemmas
             self.register_buffer("frequencies", torch.zeros(len(lemmas)))  # see `start_from`
             self.register_buffer("lemmas", lemmas, persistent=False)
         self.register_buffer("word_noise", torch.zeros(()))  # see `corrupt_concepts`
@@ -137,7 +141,7 @@ class ClipEncoder(nn.Module):
         channels: tuple[Tensor, Tensor] | None = None,
         directions: Tensor | None = None,
         frequencies: Tensor | None = None,
-        lift_over: Tensor | None = None,
+        prior: Tensor | None = None,
     ) -> None:
         """Begin with what training clips tell before any training, which the paper does not.
 
@@ -148,7 +152,7 @@ class ClipEncoder(nn.Module):
                 these. Few clips could not teach which of many channels to look at.
             frequencies: (V,), the share of clips in which each candidate is used: a detector that sees
                 nothing yet should say the common words.
-            lift_over: the same, q of p - q.
+            prior: the same, q of p - w q.
         """
         if channels is not None:
             self.channel_means.copy_(channels[0])
@@ -157,8 +161,8 @@ class ClipEncoder(nn.Module):
             self.reduce.start_from(directions)
         if frequencies is not None and isinstance(self.detector, LearntWords):
             self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())
-        if lift_over is not None and self.ranks_by_lift:
-            self.frequencies.copy_(lift_over)
+        if prior is not None and self.prior_weight:
+            self.frequencies.copy_(prior)
 
     def means(self, maps: Tensor, frame_is_real: Tensor) -> Tensor:
         """What a probe sees: the means of maps (B, N, h, w, C), scaled as for regions, (B, C)."""
@@ -211,14 +215,16 @@ class ClipEncoder(nn.Module):
         return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)
 
     def ranking(self, confidences: Tensor) -> Tensor:
-        """What concept words are ranked by, from confidences (…, V): p, or p - q; no word comes last."""
-        if not self.ranks_by_lift or isinstance(self.detector, RandomWords):
+        """What concept words are ranked by, from confidences (…, V): p - w q; no word comes last."""
+        if not self.prior_weight or isinstance(self.detector, RandomWords):
             return confidences
-        return (confidences - self.frequencies).masked_fill(confidences == 0, -1.0)
+        return (confidences - self.prior_weight * self.frequencies).masked_fill(
+            confidences == 0, -self.prior_weight - 1
+        )
 
     def top(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Scores (B, V) to K concept words, the first in rank first, and their confidences, both (B, K)."""
-        if not self.ranks_by_lift or isinstance(self.detector, RandomWords):
+        if not self.prior_weight or isinstance(self.detector, RandomWords):
             best = scores.topk(self.num_concepts, dim=1)
             return best.indices, best.values.sigmoid()
         confidences = scores.sigmoid()

@@ -219,7 +219,7 @@ def start_from_clips(
                 directions=directions if init.pca_regions else None,
             )
         used = _reference(clips, words).mean(dim=0)
-        encoder.start_from(frequencies=used if init.word_frequencies else None, lift_over=used)
+        encoder.start_from(frequencies=used if init.word_frequencies else None, prior=used)
     if isinstance(encoder.detector, NearestWords):
         _know_clips(encoder.detector, clips, store, words)
     if init.word_frequencies:

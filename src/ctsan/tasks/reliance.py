@@ -193,19 +193,21 @@ def oracle_words(
     captions: Sequence[str],
     *,
     num_words: int,
-    frequencies: Sequence[float] | None = None,
+    prior: Tensor | None = None,
 ) -> list[int]:
     """The candidates that most captions of a clip use; of several as often used, those rarest in training.
 
     Args:
-        frequencies: of a model that ranks by lift: words by their share of captions less this, a lemma once.
+        prior: w q (V,) of a model that ranks by p - w q: words by their share of captions less w q, a lemma
+            once.
     """
     used = Counter(word for caption in captions for word in concepts.reference([caption]))
-    if frequencies is None:
+    if prior is None:
         ordered = sorted(used, key=lambda word: (-used[word], concepts.candidates[word].count, word))
         return ordered[:num_words]
     first: dict[int, int] = {}  # of each lemma
-    for word in sorted(used, key=lambda word: (frequencies[word] - used[word] / len(captions), word)):
+    least = prior.tolist()
+    for word in sorted(used, key=lambda word: (least[word] - used[word] / len(captions), word)):
         first.setdefault(concepts.lemma_ids[word], word)
     return list(first.values())[:num_words]
 
@@ -242,10 +244,10 @@ def _replaced(
                 return None
             words, confidences = torch.zeros_like(words), torch.zeros_like(confidences)
             model_encoder = member.model.clip_encoder
-            by_lift = isinstance(model_encoder, ClipEncoder) and model_encoder.ranks_by_lift
-            frequencies = model_encoder.frequencies.tolist() if by_lift else None
+            has_prior = isinstance(model_encoder, ClipEncoder) and model_encoder.prior_weight > 0
+            prior = model_encoder.prior_weight * model_encoder.frequencies if has_prior else None
             for row, clip in enumerate(clips):
-                own = oracle_words(concepts, clip.captions, num_words=num_words, frequencies=frequencies)
+                own = oracle_words(concepts, clip.captions, num_words=num_words, prior=prior)
                 words[row, : len(own)] = torch.tensor(own, dtype=words.dtype)
                 confidences[row, : len(own)] = 1
     encoder = member.model.clip_encoder

@@ -112,7 +112,7 @@ def start_from_model(
     row for each word or each concept candidate the first rows are taken over, and those of new words stay.
 
     Args:
-        keep_frequencies: rank concept words by their lift over the trained model's frequencies.
+        keep_frequencies: rank concept words with the trained model's frequencies.
 
     Raises:
         UsageError: the models are of different sizes.
