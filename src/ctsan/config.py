@@ -43,6 +43,7 @@ DecoderKind = Annotated[
     Literal["semantic", "s2vt", "temporal", "pooled"],
     _one_of("semantic", "s2vt", "temporal", "pooled"),
 ]
+Probe = Annotated[Literal["none", "ridge", "mlp"], _one_of("none", "ridge", "mlp")]
 RandomWordsKind = Annotated[Literal["redrawn", "fixed"], _one_of("redrawn", "fixed")]
 Negatives = Annotated[Literal["clips", "sentences", "both"], _one_of("clips", "sentences", "both")]
 Transfer = Annotated[Literal["detector", "shared"], _one_of("detector", "shared")]
@@ -77,7 +78,10 @@ class DetectorSettings:
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
     dropout: Share = 0.2
     trace_dropout: Share = 0.0  # whole traces, which keeps a few hundred clips from being known by heart
-    probe: Switch = False  # a linear one has half the say; the paper has none
+    # Concept words from the mean feature of a clip as well: a ridge regression fitted before training, or a
+    # perceptron that learns beside the traces. A word's confidence is the mean of both. The paper has none.
+    probe: Probe = "none"
+    tie_traces: Switch = False  # W_p is the same for all traces; in the paper each has its own part of it
     pace: Positive = 1.0  # times the learning rate, for the detector
     weighted: Switch = False  # concept embeddings times confidence: the language loss trains the detector
 
@@ -246,6 +250,7 @@ PROFILES: Mapping[str, Settings] = {
 _BEFORE: Mapping[str, object] = {
     "detector.random_words": "redrawn",
     "detector.prior_weight": 0.0,
+    "detector.tie_traces": False,
     "ensemble.standardise": True,
     "init.attention_gate": 0.1,
     "init.concept_gain": 0.1,
@@ -259,6 +264,11 @@ _BEFORE: Mapping[str, object] = {
     "training.transfer": "shared",
 }
 _REMOVED = frozenset({"decoding.hearing"})  # in settings.json of older runs; it has no effect any more
+# Values in settings.json of older runs that have another name now.
+_RENAMED: Mapping[tuple[str, str | bool], str] = {
+    ("detector.probe", False): "none",
+    ("detector.probe", True): "ridge",
+}
 
 
 # What a task changes in every profile, as `overridden` takes it; one that changes nothing is there too.
@@ -331,7 +341,7 @@ def settings_from_json(value: object) -> Settings:
     """
     if not isinstance(value, dict) or not all(isinstance(section, dict) for section in value.values()):
         raise UsageError("Settings are an object of sections, each an object of settings.")
-    known = {name: setting for name, setting in _flat(value).items() if name not in _REMOVED}
+    known = {name: _today(name, setting) for name, setting in _flat(value).items() if name not in _REMOVED}
     return _checked(_sections({**_BEFORE, **known}), [])
 
 
@@ -344,7 +354,7 @@ def check_resumable(file: Path, stored: Mapping[str, object], given: Mapping[str
         UsageError: names every setting that differs.
     """
     now, defaults = _flat(given), _flat(Settings().to_json())
-    kept = {name: value for name, value in _flat(stored).items() if name not in _REMOVED}
+    kept = {name: _today(name, value) for name, value in _flat(stored).items() if name not in _REMOVED}
     before = {name: _BEFORE.get(name, defaults[name]) for name in now if name in defaults} | kept
     longer = ("training.epochs", "training.steps", "training.patience")
     differing = [
@@ -359,6 +369,11 @@ def check_resumable(file: Path, stored: Mapping[str, object], given: Mapping[str
             f"ones (only {', '.join(longer[:-1])} and {longer[-1]} may be raised), or name another folder "
             "for a new run."
         )
+
+
+def _today(name: str, value: object) -> object:
+    """What a value of an older version is called now."""
+    return _RENAMED.get((name, value), value) if isinstance(value, str | bool) else value
 
 
 def _checked(values: Mapping[str, Mapping[str, object]], problems: list[str]) -> Settings:

@@ -16,7 +16,7 @@ from e2e.small_run import SMALL
 
 LIFT = [
     f"--set={setting}"
-    for setting in ("detector.prior_weight=1", "training.out_of_fold=true", "detector.probe=true")
+    for setting in ("detector.prior_weight=1", "training.out_of_fold=true", "detector.probe=mlp")
 ]
 
 

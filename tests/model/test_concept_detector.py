@@ -168,6 +168,24 @@ def test_regions_are_reduced_cell_by_cell() -> None:
     torch.testing.assert_close(regions[1, 2], alone)
 
 
+def test_tied_traces_are_named_by_their_mean(regions: Tensor) -> None:
+    """Nothing else changes: copies of W_p for every trace, over L, give the same scores."""
+    torch.manual_seed(0)
+    tied = (
+        ConceptDetector(hidden_dim=D, grid=(H, W), num_candidates=V, attention_dim=4, tie_traces=True)
+        .double()
+        .eval()
+    )
+    plain = ConceptDetector(hidden_dim=D, grid=(H, W), num_candidates=V, attention_dim=4).double().eval()
+    weights = tied.state_dict()
+    weights["name.weight"] = weights["name.weight"].repeat(1, L) / L
+    plain.load_state_dict(weights)
+    found, expected = tied(regions, every()), plain(regions, every())
+    torch.testing.assert_close(found.scores, expected.scores)
+    concepts, _ = found.top(3)
+    torch.testing.assert_close(tied.shares(found.states, concepts), plain.shares(expected.states, concepts))
+
+
 def test_the_traces_shares_of_a_score_add_up_to_it(detector: ConceptDetector, regions: Tensor) -> None:
     found = detector.eval()(regions, torch.ones(regions.shape[:2], dtype=torch.bool))
     concepts, _ = found.top(3)

@@ -14,6 +14,7 @@ from torch import Tensor
 from ctsan.model.average_detector import AverageDetector
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_probe import ConceptProbe
+from ctsan.model.mlp_probe import MLPProbe
 from ctsan.tasks.losses import detector_losses
 from margins import Margins, Start
 
@@ -44,7 +45,9 @@ def test_it_finds_words_that_depend_on_the_features(start: Start, margins: Margi
     probe = ConceptProbe(channels=C, num_candidates=V)
     probe.start_from(seen, said, torch.ones(4000, dtype=torch.bool))
     undecided = torch.full((500, V), -9.0)
-    found = probe(new, undecided).sigmoid() > 0.25  # half the say, and more than an even chance
+    found = (
+        probe.mix(probe.scores(new), undecided).sigmoid() > 0.25
+    )  # half the say, and more than an even chance
     margins.above("right", float((found == (new @ says.mT > 0)).float().mean()), 0.85)
 
 
@@ -68,7 +71,7 @@ def test_others_teach_what_goes_with_what_and_not_how_often_it_is_said(
 @torch.no_grad()
 def test_the_confidence_is_the_mean_of_both_and_padding_changes_nothing() -> None:
     alone, both = encoder(probe=False), encoder(probe=True)
-    assert both.probe is not None
+    assert isinstance(both.probe, ConceptProbe)
     both.probe.weight.copy_(drawn(V, C, seed=3) / 4)
     both.probe.bias.fill_(0.3)
     maps, real = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool)
@@ -82,11 +85,32 @@ def test_the_confidence_is_the_mean_of_both_and_padding_changes_nothing() -> Non
     assert torch.allclose(padded.confidences, found.confidences, atol=1e-5)
 
 
+def test_a_perceptron_learns_by_a_loss_of_its_own_and_begins_with_frequencies() -> None:
+    alone, both = encoder(probe=False), encoder(probe=False)
+    both.probe = MLPProbe(channels=C, num_candidates=V)
+    both.start_from(frequencies=torch.linspace(0.1, 0.6, V))
+    alone.start_from(frequencies=torch.linspace(0.1, 0.6, V))
+    torch.testing.assert_close(both.probe.name.bias.sigmoid(), torch.linspace(0.1, 0.6, V))
+    maps, real, said = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool), torch.ones(B, V)
+    encoding = both.eval()(maps, real)
+    losses = detector_losses(1.0, encoding, said)
+    torch.testing.assert_close(losses["concepts"], detector_losses(1.0, alone(maps, real), said)["concepts"])
+    own = encoding.detection.probed.sigmoid()
+    torch.testing.assert_close(losses["probe"], -own.log().mean())
+    torch.testing.assert_close(
+        encoding.detection.confidences, (own + encoding.detection.learnt.sigmoid()) / 2, atol=1e-5, rtol=0
+    )
+    losses["probe"].backward()
+    assert both.probe.hidden.weight.grad.abs().max() > 0
+    assert both.detector.name.weight.grad is None
+
+
 def test_the_loss_is_that_of_the_traces_alone() -> None:
     alone, both = encoder(probe=False), encoder(probe=True)
     maps, real, said = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool), torch.ones(B, V)
-    losses = [detector_losses(1.0, model(maps, real), said)["concepts"] for model in (alone, both)]
-    assert torch.allclose(*losses)
+    losses = [detector_losses(1.0, model(maps, real), said) for model in (alone, both)]
+    assert losses[0].keys() == losses[1].keys() == {"concepts"}  # a regression has learnt already
+    assert torch.allclose(losses[0]["concepts"], losses[1]["concepts"])
     assert not [name for name, _ in both.named_parameters() if name.startswith("probe")]
 
 

@@ -56,6 +56,7 @@ OTHER_VALUES = {
     "retrieval.regression": "false",  # of a dual encoder, which begins as one
     "optimiser.schedule": "constant",
     "detector.random_words": "fixed",
+    "detector.probe": "mlp",
     "loss.retrieval_negatives": "clips",
     "training.transfer": "detector",
     "training.precision": "bfloat16",

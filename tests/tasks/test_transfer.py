@@ -265,7 +265,7 @@ def test_probes_learn_new_clips_with_the_scales_that_were_taken_over(
 def test_a_probe_of_concept_words_is_kept_or_learns_the_new_clips(
     more: Words, clips: Sequence[Clip], store: FeatureStore, keep: bool
 ) -> None:
-    model = make("describe", more, store, "detector.probe=true")
+    model = make("describe", more, store, "detector.probe=ridge")
     probe = model.clip_encoder.probe
     probe.weight.fill_(7.0)
     start_probes(model, clips, store, more, keep=keep)

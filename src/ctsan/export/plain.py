@@ -51,12 +51,12 @@ class FrameStep(nn.Module):
         frame = self.encoder.regions(maps)[:, 0]  # (1, D, h, w)
         state = self.video.step(frame.mean(dim=(2, 3)), State(hidden, cell))
         traces = self._trace(frame, is_first, State(trace_hidden, trace_cell))
-        scores = self.detector.name(traces.top.reshape(1, -1))
+        scores = self.detector.name_words(traces.top[None])
         totals: tuple[Tensor, ...] = ()
         if self.encoder.probe is not None and total is not None:
             total = total + F.pad(maps.mean(dim=(1, 2, 3)), (0, 1), value=1.0)
             means = (total[:, :-1] / total[:, -1:] - self.encoder.channel_means) / self.encoder.channel_scales
-            scores, totals = self.encoder.probe(means, scores), (total,)
+            scores, totals = self.encoder.probe.mix(self.encoder.probe.scores(means), scores), (total,)
         words, confidences = self.encoder.top(scores)
         concepts = self.encoder.embedding(self.encoder.candidate_words[words])
         if self.encoder.weighted:

@@ -14,6 +14,7 @@ from ctsan.model.concept_detector import ConceptDetector, Detection, RegionReduc
 from ctsan.model.concept_probe import ConceptProbe
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.lstm import State
+from ctsan.model.mlp_probe import MLPProbe
 from ctsan.model.nearest_words import NearestWords
 from ctsan.model.random_words import RandomWords
 from ctsan.model.video_encoder import VideoEncoder
@@ -98,7 +99,7 @@ class ClipEncoder(nn.Module):
         hidden_dim: int,
         detector: LearntWords | GivenWords | None,
         num_concepts: int,
-        probe: ConceptProbe | None = None,
+        probe: ConceptProbe | MLPProbe | None = None,
         weighted: bool = False,
         prior_weight: float = 0.0,
         lemmas: Tensor | None = None,
@@ -161,6 +162,8 @@ class ClipEncoder(nn.Module):
             self.reduce.start_from(directions)
         if frequencies is not None and isinstance(self.detector, LearntWords):
             self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())
+        if frequencies is not None and isinstance(self.probe, MLPProbe):
+            self.probe.start_from(frequencies)
         if prior is not None and self.prior_weight:
             self.frequencies.copy_(prior)
 
@@ -203,8 +206,9 @@ class ClipEncoder(nn.Module):
         seen = regions if isinstance(self.detector, LearntWords) else maps
         detection: Detection = self.detector(seen, frame_is_real)
         if self.probe is not None:
-            both = self.probe(self.means(maps, frame_is_real), detection.scores)
-            detection = detection._replace(scores=both, learnt=detection.scores)
+            probed = self.probe.scores(self.means(maps, frame_is_real))
+            both = self.probe.mix(probed, detection.scores)
+            detection = detection._replace(scores=both, learnt=detection.scores, probed=probed)
         ranking = detection
         if self.training and self.corrupts_concepts and reference is not None:
             corrupted = corrupt_concepts(detection.scores, reference, self.word_noise)

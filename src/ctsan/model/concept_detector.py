@@ -24,7 +24,8 @@ class Detection(NamedTuple):
     scores: Tensor  # (B, V), of all candidates before the sigmoid
     attention: Tensor  # (B, N, L, h, w): where each trace looked; adds up to one over the grid
     states: Tensor  # (B, L, D): what each trace remembers at the end
-    learnt: Tensor | None = None  # (B, V), scores without a probe's, where it has its say
+    learnt: Tensor | None = None  # (B, V), scores of the traces alone, where a probe has its say
+    probed: Tensor | None = None  # (B, V), scores of that probe
 
     @property
     def confidences(self) -> Tensor:
@@ -38,12 +39,10 @@ class Detection(NamedTuple):
 
     def of(self, clips: Tensor) -> Detection:
         """Rows of some clips."""
-        learnt = None if self.learnt is None else self.learnt[clips]
-        return Detection(self.scores[clips], self.attention[clips], self.states[clips], learnt)
+        return Detection(*(None if part is None else part[clips] for part in self))  # type: ignore[arg-type]  # as they were
 
     def to(self, device: torch.device) -> Detection:
-        learnt = None if self.learnt is None else self.learnt.to(device)
-        return Detection(self.scores.to(device), self.attention.to(device), self.states.to(device), learnt)
+        return Detection(*(None if part is None else part.to(device) for part in self))  # type: ignore[arg-type]  # as they were
 
 
 class RegionReducer(nn.Module):
@@ -161,6 +160,8 @@ class ConceptDetector(nn.Module):
         concept_gain: of Xavier's weights for W_p. On few clips a small one is better: random scores of rare
             words have to be unlearnt clip by clip.
         memory: see `LayerNormLSTM`.
+        tie_traces: W_p is the same for all traces: it names the mean of their states. In the paper each trace
+            has its own part of W_p, which has to learn every word L times.
     """
 
     def __init__(
@@ -177,6 +178,7 @@ class ConceptDetector(nn.Module):
         concept_gain: float = 1.0,
         memory: int = 4,
         recompute_attention: bool = False,
+        tie_traces: bool = False,
     ) -> None:
         super().__init__()
         self.num_traces = grid[0] * grid[1]
@@ -192,7 +194,9 @@ class ConceptDetector(nn.Module):
             dropout=dropout,
             memory=memory,
         )
-        self.name = nn.Linear(self.num_traces * hidden_dim, num_candidates)  # W_p, b_p
+        self.tie_traces = tie_traces
+        name_dim = hidden_dim if tie_traces else self.num_traces * hidden_dim
+        self.name = nn.Linear(name_dim, num_candidates)  # W_p, b_p
         nn.init.xavier_uniform_(self.name.weight, gain=concept_gain)
         nn.init.zeros_(self.name.bias)
 
@@ -228,12 +232,20 @@ class ConceptDetector(nn.Module):
             attention.append(weights)
         states = state.top.view(batch, self.num_traces, -1)  # (B, L, D)
         kept = F.dropout(states.new_ones(batch, self.num_traces, 1), self.trace_dropout, self.training)
-        last = F.dropout((states * kept).flatten(1), self.dropout, self.training)
-        return Detection(self.name(last), torch.stack(attention, dim=1), states)  # eq. 5
+        return Detection(self.name_words(states * kept), torch.stack(attention, dim=1), states)
+
+    def name_words(self, states: Tensor) -> Tensor:
+        """The last states of the traces (B, L, D) to scores of all candidates (B, V) (eq. 5)."""
+        last = states.mean(dim=1) if self.tie_traces else states.flatten(1)
+        scores: Tensor = self.name(F.dropout(last, self.dropout, self.training))
+        return scores
 
     def shares(self, states: Tensor, concepts: Tensor) -> Tensor:
         """What each trace adds to the score of a concept: states (B, L, D), concepts (B, K) to (B, K, L)."""
-        rows = self.name.weight[concepts].view(*concepts.shape, self.num_traces, -1)  # (B, K, L, D)
+        rows = self.name.weight[concepts]  # (B, K, D), or (B, K, L D)
+        if self.tie_traces:
+            return torch.einsum("bkd,bld->bkl", rows, states) / self.num_traces
+        rows = rows.view(*concepts.shape, self.num_traces, -1)
         return torch.einsum("bkld,bld->bkl", rows, states)
 
     def _weigh(self, frame: Tensor, hidden: Tensor, first: Tensor, second: Tensor) -> Tensor:

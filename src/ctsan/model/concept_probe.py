@@ -49,11 +49,6 @@ class ConceptProbe(nn.Module):
         own = F.linear(F.layer_norm(means, means.shape[1:]), self.weight, self.bias)
         return own.logit(eps=1e-6)
 
-    def forward(self, means: Tensor, scores: Tensor) -> Tensor:
-        """Scores of traces (B, V) to those of both: the confidence is the mean of theirs and the probe's.
-
-        Args:
-            means: (B, C), as those that it has learnt from.
-        """
-        own = F.linear(F.layer_norm(means, means.shape[1:]), self.weight, self.bias).clamp(0, 1)
-        return ((scores.sigmoid() + own) / 2).logit(eps=1e-6)
+    def mix(self, own: Tensor, traces: Tensor) -> Tensor:
+        """Scores of the probe and of the traces, (B, V), to those of both: the mean of their confidences."""
+        return ((own.sigmoid() + traces.sigmoid()) / 2).logit(eps=1e-6)

@@ -246,7 +246,7 @@ def start_probes(
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     is_own = torch.tensor([not clip.others for clip in clips])
     encoder = model.clip_encoder
-    if isinstance(encoder, ClipEncoder) and encoder.probe is not None and not keep:
+    if isinstance(encoder, ClipEncoder) and isinstance(encoder.probe, ConceptProbe) and not keep:
         encoder.probe.start_from(_means(encoder.means, clips, store), _reference(clips, words), is_own)
     if isinstance(model, DualEncoder) and (regression or model.phrases is not None):
         read = [

@@ -14,6 +14,7 @@ from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.concept_probe import ConceptProbe
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.mean_pooling import PooledDecoder, PooledEncoder
+from ctsan.model.mlp_probe import MLPProbe
 from ctsan.model.nearest_words import NearestWords
 from ctsan.model.random_words import RandomWords
 from ctsan.model.s2vt import S2VTDecoder, S2VTStack
@@ -45,11 +46,14 @@ def build_clip_encoder(
     if model.decoder == "temporal":
         return FrameEncoder(**shared, max_frames=model.max_frames)
     source = _word_source(settings, len(candidates), grid=grid, channels=channels)
-    has_probe = detector.probe and isinstance(source, LearntWords)
+    probe: ConceptProbe | MLPProbe | None = None
+    if detector.probe != "none" and isinstance(source, LearntWords):
+        kind = ConceptProbe if detector.probe == "ridge" else MLPProbe
+        probe = kind(channels=channels, num_candidates=len(candidates))
     return ClipEncoder(
         **shared,
         detector=source,
-        probe=ConceptProbe(channels=channels, num_candidates=len(candidates)) if has_probe else None,
+        probe=probe,
         weighted=detector.weighted,
         prior_weight=detector.prior_weight,
         lemmas=torch.tensor(words.concepts.lemma_ids),
@@ -150,6 +154,7 @@ def _word_source(
                 num_candidates=num_candidates,
                 attention_dim=detector.attention_dim,
                 trace_dropout=detector.trace_dropout,
+                tie_traces=detector.tie_traces,
                 recompute_attention=model.hidden_dim * detector.attention_dim > _RECOMPUTE_ABOVE,
             )
             if detector.kind == "traces":

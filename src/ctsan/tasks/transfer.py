@@ -27,6 +27,7 @@ _FIXED_BY_DETECTOR = (
     "detector.enabled",
     "detector.kind",
     "detector.attention_dim",
+    "detector.tie_traces",
     "model.embedding_dim",
 )
 _FIXED = (
