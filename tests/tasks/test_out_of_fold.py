@@ -76,12 +76,12 @@ def test_training_chooses_words_by_them_and_asking_does_not(
 ) -> None:
     asked = [replace(clip, split="val") for clip in clips[-2:]]
     corpus = Corpus("animals", store.folder, "own", (*clips[:-2], *asked))
-    settings = load_settings("laptop", (*SMALL, "training.corrupt_concepts=false"), task="describe")
+    settings = load_settings("laptop", SMALL, task="describe")
     task = set_up_task("describe", settings, words, store, corpus)
     batch = task.batch([0, 1], mirrored=[False, False])
     scores = out_of_fold_scores(task.model.clip_encoder, corpus.split("train"), store, words)
     assert torch.equal(batch.concept_scores[0], scores[batch.clips[0]].float())
-    encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores)
+    encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
     wanted, _ = task.model.clip_encoder.top(batch.concept_scores)
     assert torch.equal(encoding.concept_words, wanted)
     without = set_up_task("describe", load_settings("laptop", SMALL[:-1]), words, store, corpus)
