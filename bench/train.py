@@ -85,7 +85,7 @@ def make_batch(
 
 def loss_of(model: DescriptionModel, batch: CaptionBatch, *, word_by_word: bool = False) -> Tensor:
     """Equation 14 for captions that all count alike."""
-    encoding = model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference)
+    encoding = model.clip_encoder(batch.maps, batch.frame_is_real)
     said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
     of_captions = encoding.of(batch.clip_of_caption)
     likelihood: list[Tensor] = []

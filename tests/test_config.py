@@ -156,6 +156,7 @@ def test_an_older_run_keeps_what_the_code_of_its_time_did() -> None:
     values = PROFILES["paper"].to_json()
     del values["ensemble"]
     values["decoding"]["hearing"] = 0.1
+    values["training"]["corrupt_concepts"] = True
     read = settings_from_json(values)
     assert read == replace(PROFILES["paper"], ensemble=EnsembleSettings(standardise=True))
     check_resumable(Path("run/settings.json"), values, read.to_json())  # it goes on as it began
@@ -163,6 +164,8 @@ def test_an_older_run_keeps_what_the_code_of_its_time_did() -> None:
         check_resumable(Path("run/settings.json"), values, PROFILES["paper"].to_json())
     with pytest.raises(UsageError, match="Unknown setting 'hearing'"):
         load_settings("paper", ["decoding.hearing=0.1"])
+    with pytest.raises(UsageError, match="Unknown setting 'corrupt_concepts'"):
+        load_settings("paper", ["training.corrupt_concepts=true"])
 
 
 def test_settings_need_no_torch() -> None:

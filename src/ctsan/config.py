@@ -155,11 +155,8 @@ class TrainingSettings:
     keep_clips: Switch = False  # with --from: how clips are seen stays as it is, for several runs to share
     transfer: Transfer = "detector"  # with --from: it alone, or all that the two models share
     # Concept words in training are chosen by five ridge regressions, each fitted without the clip's source,
-    # not by the detector, which knows its training clips by heart; corrupt_concepts then has no effect.
+    # not by the detector, which knows its training clips by heart.
     out_of_fold: Switch = False
-    corrupt_concepts: Switch = (
-        False  # right words are made wrong until they are right as often as on validation
-    )
     mirror: Switch = True
     evaluate_every: Count = 1  # epochs
     evaluations: Count = 6  # instead, evenly over the steps, where training.steps is set
@@ -235,7 +232,6 @@ PROFILES: Mapping[str, Settings] = {
             steps=1000,
             patience=6,
             transfer="shared",
-            corrupt_concepts=True,
             mirror=False,
             report_every=10,
             checkpoint_every=100,
@@ -259,11 +255,11 @@ _BEFORE: Mapping[str, object] = {
     "init.standardise_channels": True,
     "init.word_frequencies": True,
     "loss.retrieval_negatives": "both",
-    "training.corrupt_concepts": True,
     "training.out_of_fold": False,
     "training.transfer": "shared",
 }
-_REMOVED = frozenset({"decoding.hearing"})  # in settings.json of older runs; it has no effect any more
+# In settings.json of older runs; they have no effect any more.
+_REMOVED = frozenset({"decoding.hearing", "training.corrupt_concepts"})
 # Values in settings.json of older runs that have another name now.
 _RENAMED: Mapping[tuple[str, str | bool], str] = {
     ("detector.probe", False): "none",

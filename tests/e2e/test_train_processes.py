@@ -25,7 +25,6 @@ from e2e.small_run import SMALL
 from margins import Margins, Start
 
 TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ctsan"]
-# Evaluated at the end only: afterwards words are drawn to be wrong, and each process draws its own.
 SETTINGS = [
     *SMALL,
     "--set=model.dropout=0",

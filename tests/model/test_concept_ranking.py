@@ -63,14 +63,14 @@ def test_words_of_training_can_be_chosen_by_other_scores_than_the_detectors() ->
     maps, frame_is_real = torch.randn(2, 3, 2, 2, 6), torch.ones(2, 3, dtype=torch.bool)
     scores = torch.full((2, 5), -9.0)
     scores[0, [1, 3]] = scores[1, [4, 0]] = 9.0
-    encoding = made(maps, frame_is_real, None, scores)
+    encoding = made(maps, frame_is_real, scores)
     assert encoding.concept_words[:, :2].tolist() == [[3, 1], [4, 0]]
     torch.testing.assert_close(encoding.concepts[0, 0], made.embedding.weight[3])
     own = made(maps, frame_is_real)
     assert encoding.detection is not None
     assert own.detection is not None
     torch.testing.assert_close(encoding.detection.scores, own.detection.scores)  # what it learns by stays
-    none = made(maps, frame_is_real, None, torch.zeros(2, 0))
+    none = made(maps, frame_is_real, torch.zeros(2, 0))
     assert torch.equal(none.concept_words, own.concept_words)
 
 

@@ -111,8 +111,7 @@ def traits(workshop: Workshop, training: Training) -> tuple[object, ...]:
     settings = workshop.settings(training)
     task = prepared(workshop, training, settings)
     looked_at = {  # by `prepared`, not by the loop
-        *("training.captions_per_clip", "training.keep_clips"),
-        *("training.transfer", "training.corrupt_concepts"),
+        *("training.captions_per_clip", "training.keep_clips", "training.transfer"),
     }
     loop = [
         (name, value)

@@ -9,7 +9,6 @@ import torch
 
 from ctsan.config import load_settings
 from ctsan.data.corpus import Clip, Corpus
-from ctsan.errors import UsageError
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.tasks.building import build_model, out_of_fold_scores
 from ctsan.text.words import Words
@@ -63,12 +62,33 @@ def test_few_own_clips_beside_many_external_ones_get_words(
     assert all(own.isfinite().all() for own in scores.values())
 
 
-def test_clips_of_one_source_are_refused(words: Words, clips: list[Clip], store: FeatureStore) -> None:
-    one = [replace(clip, source="film") for clip in clips]
-    with pytest.raises(
-        UsageError, match="needs clips of two sources, and all are of 'film'. Name the sources"
-    ):
-        out_of_fold_scores(encoder_for(words, store), one, store, words)
+@pytest.mark.parametrize("num_own", [12, 2])
+def test_where_own_clips_are_of_one_source_each_is_left_out_by_itself(
+    words: Words, clips: list[Clip], store: FeatureStore, num_own: int
+) -> None:
+    """Its captions change the words of other own clips, and not its own."""
+    encoder = encoder_for(words, store)
+    one = [
+        replace(clip, source="film" if number < num_own else "tv", others=number >= num_own)
+        for number, clip in enumerate(clips)
+    ]
+    before = out_of_fold_scores(encoder, one, store, words)
+    changed = [replace(one[0], captions=("a horse eats a bird",)), *one[1:]]
+    after = out_of_fold_scores(encoder, changed, store, words)
+    assert torch.equal(before[clips[0].id], after[clips[0].id])
+    own = [clip.id for clip in clips[1:num_own]]
+    assert sum(not torch.equal(before[clip], after[clip]) for clip in own) > len(own) // 2
+
+
+def test_a_single_own_clip_is_learnt_with_the_words_of_the_detector(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    for train in (clips[:1], [clips[0], *(replace(clip, others=True) for clip in clips[1:-1])]):
+        corpus = Corpus("animals", store.folder, "own", (*train, replace(clips[-1], split="val")))
+        task = set_up_task("describe", load_settings("laptop", SMALL), words, store, corpus)
+        batch = task.batch([0], mirrored=[False])
+        assert batch.concept_scores.shape[1] == 0
+        assert all(loss.isfinite() for loss in task.losses(batch).values())
 
 
 def test_training_chooses_words_by_them_and_asking_does_not(
@@ -76,12 +96,12 @@ def test_training_chooses_words_by_them_and_asking_does_not(
 ) -> None:
     asked = [replace(clip, split="val") for clip in clips[-2:]]
     corpus = Corpus("animals", store.folder, "own", (*clips[:-2], *asked))
-    settings = load_settings("laptop", (*SMALL, "training.corrupt_concepts=false"), task="describe")
+    settings = load_settings("laptop", SMALL, task="describe")
     task = set_up_task("describe", settings, words, store, corpus)
     batch = task.batch([0, 1], mirrored=[False, False])
     scores = out_of_fold_scores(task.model.clip_encoder, corpus.split("train"), store, words)
     assert torch.equal(batch.concept_scores[0], scores[batch.clips[0]].float())
-    encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores)
+    encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
     wanted, _ = task.model.clip_encoder.top(batch.concept_scores)
     assert torch.equal(encoding.concept_words, wanted)
     without = set_up_task("describe", load_settings("laptop", SMALL[:-1]), words, store, corpus)

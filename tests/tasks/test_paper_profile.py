@@ -143,26 +143,6 @@ def test_what_is_no_part_of_the_paper_is_standardised_in_its_profile_too(
     assert len(nearest.clip_encoder.detector.known_clips) == len(clips)
 
 
-def test_concept_words_are_made_wrong_where_that_is_asked_for(
-    words: Words, clips: Sequence[Clip], store: FeatureStore
-) -> None:
-    """A whole batch by heart: with all noise and the switch on, no right word is left."""
-    corpus = Corpus("animals", Path(), "own", tuple(clips))
-    for profile, asked in (("paper", False), ("laptop", True)):
-        settings = load_settings(profile, SIZES)
-        assert settings.training.corrupt_concepts == asked
-        model = begin("describe", settings, words, clips, store)
-        task = build_task("describe", settings, words, store, corpus, model=model, split="train")
-        batch = task.batch(range(12), mirrored=[False] * 12)
-        encoder = model.clip_encoder
-        encoder.word_noise.fill_(1.0)
-        seen = encoder.train()(batch.maps, batch.frame_is_real, batch.reference)
-        right = batch.reference.gather(1, seen.concept_words)
-        assert bool(right.any()) != asked
-        task.evaluate()
-        assert (encoder.word_noise != 1) == asked  # set by the evaluation
-
-
 def convolve(x: np.ndarray, kernels: np.ndarray) -> np.ndarray:
     """(I, h, w) with (O, I, 3, 3) to (O, h, w), zeros outside."""
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from ctsan.config import load_settings
 from ctsan.errors import RunError, UsageError
@@ -126,6 +128,26 @@ def test_another_corpus_or_model_is_refused(tmp_path: Path) -> None:
     other.model.add_module("more", StandIn().model.inner)
     with pytest.raises(RunError, match=r"do not fit the model: Missing key.*more.weight"):
         run(tmp_path, task=other)
+
+
+def test_files_of_older_runs_load_without_the_tensors_that_models_no_longer_have(
+    tmp_path: Path, undisturbed: Path
+) -> None:
+    """Both the weights and the checkpoint: a run that was stopped goes on."""
+    run(tmp_path, "training.patience=9")
+    for name in (WEIGHTS_FILE, CHECKPOINT_FILE):
+        with safe_open(tmp_path / name, framework="pt") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # it is no mapping
+            metadata = file.metadata()
+        prefix = "model/" if name == CHECKPOINT_FILE else ""
+        tensors[f"{prefix}clip_encoder.word_noise"] = torch.tensor(0.5)
+        save_file(tensors, tmp_path / name, metadata)
+    model = StandIn().model
+    load_weights(tmp_path / WEIGHTS_FILE, model)
+    whole = StandIn().model
+    load_weights(undisturbed / WEIGHTS_FILE, whole)
+    assert torch.equal(model.inner.weight, whole.inner.weight)
+    assert run(tmp_path, "training.patience=9", "training.epochs=4").steps == 24
 
 
 def spoil(file: Path, how: str) -> None:

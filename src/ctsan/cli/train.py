@@ -360,8 +360,6 @@ def _parting(metrics: Mapping[str, float], settings: Settings) -> str | None:
         return None
     if settings.training.out_of_fold:
         done = "So that captions do not trust its words too much, they learn with words chosen out of fold"
-    elif settings.training.corrupt_concepts:
-        done = "So that captions do not trust its words too much, as many of them are made wrong in training"
     else:
         done = (
             "Captions learn to trust its words too much; --set training.out_of_fold=true gives them words "

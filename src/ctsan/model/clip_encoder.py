@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -79,14 +78,12 @@ class ClipEncoder(nn.Module):
             the word. 0 ranks by confidence p, as in the paper.
         lemmas: (V,), the same number for candidates that are forms of one word. Where w is above 0, each
             lemma comes once.
-        corrupts_concepts: make concept words wrong in training: see `corrupt_concepts`; the paper does not.
         memory: of the paper's video encoder: see `LayerNormLSTM`.
     """
 
     candidate_words: Tensor
     channel_means: Tensor
     channel_scales: Tensor
-    word_noise: Tensor
     frequencies: Tensor  # (V,), q
     lemmas: Tensor
 
@@ -103,7 +100,6 @@ class ClipEncoder(nn.Module):
         weighted: bool = False,
         prior_weight: float = 0.0,
         lemmas: Tensor | None = None,
-        corrupts_concepts: bool = False,
         region_kernel: int = 3,
         num_layers: int = 2,
         dropout: float = 0.2,
@@ -116,7 +112,6 @@ class ClipEncoder(nn.Module):
         self.num_concepts = num_concepts
         self.weighted = weighted
         self.prior_weight = prior_weight
-        self.corrupts_concepts = corrupts_concepts
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
         self.probe = probe
@@ -133,7 +128,6 @@ class ClipEncoder(nn.Module):
             lemmas = torch.arange(len(candidate_words)) if lemmas is None else lemmas
             self.register_buffer("frequencies", torch.zeros(len(lemmas)))  # see `start_from`
             self.register_buffer("lemmas", lemmas, persistent=False)
-        self.register_buffer("word_noise", torch.zeros(()))  # see `corrupt_concepts`
 
     @torch.no_grad()
     def start_from(
@@ -183,19 +177,13 @@ class ClipEncoder(nn.Module):
         return regions
 
     def forward(
-        self,
-        maps: Tensor,
-        frame_is_real: Tensor,
-        reference: Tensor | None = None,
-        concept_scores: Tensor | None = None,
+        self, maps: Tensor, frame_is_real: Tensor, concept_scores: Tensor | None = None
     ) -> ClipEncoding:
         """Maps (B, N, h, w, C) to everything that is said of the clip later.
 
         Args:
             concept_scores: (B, V), before the sigmoid: choose concept words by these, not by the
                 detector's own; (B, 0) for none.
-            reference: (B, V), the words of the clips' captions, if known: concept words are made wrong by
-                them, where that is asked for.
         """
         regions = self.regions(maps)
         state = self.encode_video(regions, frame_is_real)
@@ -209,13 +197,9 @@ class ClipEncoder(nn.Module):
             probed = self.probe.scores(self.means(maps, frame_is_real))
             both = self.probe.mix(probed, detection.scores)
             detection = detection._replace(scores=both, learnt=detection.scores, probed=probed)
-        ranking = detection
-        if self.training and self.corrupts_concepts and reference is not None:
-            corrupted = corrupt_concepts(detection.scores, reference, self.word_noise)
-            ranking = detection._replace(scores=corrupted)
-        if concept_scores is not None and concept_scores.shape[1]:
-            ranking = ranking._replace(scores=concept_scores)
-        words, confidences = self.top(ranking.scores)
+        if concept_scores is None or not concept_scores.shape[1]:
+            concept_scores = detection.scores
+        words, confidences = self.top(concept_scores)
         return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)
 
     def ranking(self, confidences: Tensor) -> Tensor:
@@ -253,43 +237,3 @@ class ClipEncoder(nn.Module):
         return encoding._replace(
             concepts=self.embed_concepts(words, confidences), concept_words=words, confidences=confidences
         )
-
-
-def corrupt_concepts(
-    scores: Tensor, reference: Tensor, noise: Tensor, chance: Tensor | None = None
-) -> Tensor:
-    """Scores (B, V) in which a share `noise` of the right words is ranked last.
-
-    Differs from the paper: on a few hundred clips the detector soon knows the training clips by heart, and a
-    language model that meets only right words there trusts wrong ones on new clips. The training sets the
-    noise so that the words met in training are right as often as those on validation; in the place of a right
-    word comes the surest wrong one, the kind of mistake that the detector makes. Where some words are ruled
-    out by a score of minus infinity, so are these.
-    """
-    chance = torch.rand_like(scores) if chance is None else chance
-    dropped = (chance < noise) & (reference > 0)
-    lowered = scores - (scores.detach().max() - scores.detach().min() + 1)
-    return torch.where(dropped, lowered, scores)
-
-
-def matching_noise(
-    scores: Tensor,
-    reference: Tensor,
-    *,
-    top: Callable[[Tensor], tuple[Tensor, Tensor]],
-    precision: float,
-) -> float:
-    """The noise that brings the precision of known clips' words down to `precision`; 0 if it is no higher.
-
-    Args:
-        top: chooses words, and tells their confidences: see `ClipEncoder.top`.
-    """
-    chance = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0)).to(scores)
-    low, high = 0.0, 1.0
-    for _ in range(12):
-        noise = (low + high) / 2
-        corrupted = corrupt_concepts(scores, reference, torch.tensor(noise), chance)
-        words, confidences = top(corrupted)
-        right = reference.gather(1, words)[confidences > 0]
-        low, high = (noise, high) if right.mean() > precision else (low, noise)
-    return low

@@ -45,8 +45,7 @@ class MeanPooling(nn.Module):
         self,
         maps: Tensor,
         frame_is_real: Tensor,
-        reference: Tensor | None = None,  # noqa: ARG002  # as of ClipEncoder
-        concept_scores: Tensor | None = None,  # noqa: ARG002
+        concept_scores: Tensor | None = None,  # noqa: ARG002  # as of ClipEncoder
     ) -> ClipEncoding:
         """Maps (B, N, h, w, C) to their means over real frames and places."""
         frames = maps.mean(dim=(2, 3))  # (B, N, C)
@@ -81,13 +80,9 @@ class PooledEncoder(MeanPooling):
         self.begin = nn.Linear(hidden_dim, hidden_dim)
 
     def forward(
-        self,
-        maps: Tensor,
-        frame_is_real: Tensor,
-        reference: Tensor | None = None,
-        concept_scores: Tensor | None = None,
+        self, maps: Tensor, frame_is_real: Tensor, concept_scores: Tensor | None = None
     ) -> ClipEncoding:
-        encoding = super().forward(maps, frame_is_real, reference, concept_scores)
+        encoding = super().forward(maps, frame_is_real, concept_scores)
         seen = self.see(F.dropout(encoding.state.top, self.channel_dropout, self.training)).tanh()  # (B, D)
         hidden = self.begin(seen).tanh()[None]
         return encoding._replace(state=State(hidden, torch.zeros_like(hidden)), concepts=seen[:, None])

@@ -52,8 +52,7 @@ class FrameEncoder(ClipEncoder):
         self,
         maps: Tensor,
         frame_is_real: Tensor,
-        reference: Tensor | None = None,  # noqa: ARG002  # it has no concept words
-        concept_scores: Tensor | None = None,  # noqa: ARG002
+        concept_scores: Tensor | None = None,  # noqa: ARG002  # it has no concept words
     ) -> ClipEncoding:
         regions = self.regions(maps)
         frames = regions.mean(dim=(3, 4)) * frame_is_real[..., None]  # (B, N, D)

@@ -119,9 +119,7 @@ class BlankTask:
 
     def losses(self, batch: BlankBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
-        encoding = self.model.clip_encoder(
-            batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores
-        )
+        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
         is_real = batch.sentences != PAD
         filled: Filled = self.model(
             batch.sentences, is_real, batch.places, encoding.without_detection.of(batch.clip_of_sentence)

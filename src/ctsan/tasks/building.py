@@ -13,7 +13,6 @@ from ctsan.config import InitSettings, Settings
 from ctsan.data.batches import encode_captions, references, thin
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split
 from ctsan.data.item_building import build_items
-from ctsan.errors import UsageError
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.clip_encoder import ClipEncoder
@@ -264,30 +263,30 @@ _FOLDS = 5
 
 def out_of_fold_scores(
     encoder: ClipEncoder, clips: Sequence[Clip], store: FeatureStore, words: Words
-) -> dict[str, Tensor]:
+) -> dict[str, Tensor] | None:
     """Scores (V,) for each training clip by a probe that has not seen it, in half precision.
 
     Differs from the paper: a detector soon knows its training clips by heart, and a language model that meets
     only right words there trusts wrong ones on new clips. Five probes are each fitted without a fifth of the
-    sources. On new clips words come from the detector, which may be right more or less often than these.
+    sources, or without a fifth of the clips where all of your own are of one source. On new clips words come
+    from the detector, which may be right more or less often than these.
 
-    Raises:
-        UsageError: the clips are of one source, so that none can be left out.
+    Returns:
+        None where there are fewer than two own clips: left out, the only one leaves nothing to learn from.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
-    is_own = torch.tensor([not clip.others for clip in clips])
+    is_own = torch.tensor([not clip.others for clip in clips], dtype=torch.bool)
+    if is_own.sum() < 2:
+        return None
+    is_one_source = len({_source(clip) for clip in clips if not clip.others}) == 1
+    sources = [clip.id if is_one_source and not clip.others else _source(clip) for clip in clips]
     means, reference = _means(encoder.means, clips, store), _reference(clips, words)
     fold: dict[str, int] = {}
     for external in (False, True):  # apart, so that every probe has clips of both kinds to learn from
-        sources = sorted({_source(clip) for clip in clips if clip.others == external})
-        if len(sources) == 1 and not external:
-            raise UsageError(
-                f"training.out_of_fold=true needs clips of two sources, and all are of {sources[0]!r}. Name "
-                "the sources of your clips, or set it to false."
-            )
-        order = torch.randperm(len(sources), generator=torch.Generator().manual_seed(_ITEM_SEED)).tolist()
-        fold |= {source: place % _FOLDS for source, place in zip(sources, order, strict=True)}
-    folds = torch.tensor([fold[_source(clip)] for clip in clips])
+        names = sorted({name for name, clip in zip(sources, clips, strict=True) if clip.others == external})
+        order = torch.randperm(len(names), generator=torch.Generator().manual_seed(_ITEM_SEED)).tolist()
+        fold |= {name: place % _FOLDS for name, place in zip(names, order, strict=True)}
+    folds = torch.tensor([fold[name] for name in sources])
     scores = torch.zeros(reference.shape, dtype=torch.float16)
     for number in sorted(set(folds.tolist())):
         is_out = folds == number

@@ -98,9 +98,7 @@ class ChoiceTask:
 
     def losses(self, batch: ChoiceBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
-        encoding = self.model.clip_encoder(
-            batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores
-        )
+        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
         is_real = batch.sentences != PAD
         num_choices = len(batch.sentences) // len(batch.answers)
         rows = batch.clip_of_question.repeat_interleave(num_choices)

@@ -57,7 +57,6 @@ def build_clip_encoder(
         weighted=detector.weighted,
         prior_weight=detector.prior_weight,
         lemmas=torch.tensor(words.concepts.lemma_ids),
-        corrupts_concepts=settings.training.corrupt_concepts and not settings.training.out_of_fold,
         memory=settings.init.frame_memory,
         num_layers=model.num_layers,
         dropout=model.dropout,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ctsan.data.batches import pad_maps, references, thin
 from ctsan.data.corpus import Clip, Item
-from ctsan.model.clip_encoder import ClipEncoding, matching_noise
+from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.member import Member, joined
 from ctsan.tasks.task import Example, ShownChoice, ShownClip, ShownConcept
 from ctsan.text.words import Words
@@ -127,8 +127,6 @@ class TaskClips:
     def judge_concepts(self, member: Member[Any], encoding: ClipEncoding) -> dict[str, float]:
         """The detector's precision on validation and on as many training clips; nothing without a detector.
 
-        An encoder that makes words wrong in training is told how many: see `corrupt_concepts`.
-
         Args:
             encoding: of the validation clips.
         """
@@ -139,9 +137,6 @@ class TaskClips:
         seen = self.train[: len(self.validation)]
         known = self._scores(member, seen)
         truth = self.reference(seen).to(known.device)
-        if encoder.corrupts_concepts:
-            noise = matching_noise(known, truth, top=encoder.top, precision=metrics["precision"])
-            encoder.word_noise.fill_(noise)
         words, confidences = encoder.top(known)
         right = truth.gather(1, words)[confidences > 0]
         return metrics | {"precision on train": float(right.mean()) if len(right) else 0.0}

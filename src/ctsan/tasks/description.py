@@ -117,9 +117,7 @@ class DescriptionTask:
 
     def losses(self, batch: CaptionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:
         """The terms of eq. 14, each a mean over clips; a clip's captions count alike."""
-        encoding = self.model.clip_encoder(
-            batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores
-        )
+        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
         said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
         decoded = self.model(said, encoding.without_detection.of(batch.clip_of_caption))
 

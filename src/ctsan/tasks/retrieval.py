@@ -85,9 +85,7 @@ class RetrievalTask:
 
     def losses(self, batch: CaptionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over captions or clips."""
-        encoding = self.model.clip_encoder(
-            batch.maps, batch.frame_is_real, batch.reference, batch.concept_scores
-        )
+        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
         clips, sentences = len(batch.maps), len(batch.captions)
         rows = torch.arange(clips, device=batch.captions.device).repeat_interleave(sentences)
         queries = batch.captions.repeat(clips, 1)

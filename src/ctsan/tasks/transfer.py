@@ -48,7 +48,6 @@ _SEEN_BY_DETECTOR = (
     "clip_encoder.reduce",
     "clip_encoder.channel_means",
     "clip_encoder.channel_scales",
-    "clip_encoder.word_noise",
 )
 _COMMON_NAMES = {"decode.word_input.": "word_input.", "decode.lstm.": "lstm.", "read_forwards.": "lstm."}
 _PROBE = "clip_encoder.probe."

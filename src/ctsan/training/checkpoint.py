@@ -33,6 +33,7 @@ SHARED_FILE = "shared.safetensors"  # of a pack: one folder above its weights fi
 SCALE = "/scale"  # after the name of a matrix in eight bits: what each of its rows is multiplied by
 VERSION = 1
 
+_REMOVED = frozenset({"clip_encoder.word_noise"})  # in files of older runs; no model has them any more
 _CHECKPOINT, _WEIGHTS, _SHARED = "ctsan-checkpoint", "ctsan-weights", "ctsan-shared-weights"
 
 
@@ -89,7 +90,7 @@ def load_checkpoint(
             f"it was made with {header['num_examples']:,} training examples, and there are {num_examples:,}"
         )
         raise RunError(f"{file}: {what}. Train on the same corpus, or name another folder for a new run.")
-    fill_with(file, model, _below("model/", tensors))
+    fill_with(file, model, _without_removed(_below("model/", tensors)))
     if average is not None:
         average.restore(_below("average/", tensors))
     moments: dict[int, dict[str, Tensor]] = {}
@@ -126,7 +127,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         tensors |= {name: found[key] for name, key in names.items()}
     return {
         name: _in_full(tensor, tensors.get(name + SCALE))
-        for name, tensor in tensors.items()
+        for name, tensor in _without_removed(tensors).items()
         if not name.endswith(SCALE)
     }
 
@@ -213,6 +214,10 @@ def _in_full(tensor: Tensor, scale: Tensor | None) -> Tensor:
     if scale is not None:
         return tensor * scale.view(-1, *[1] * (tensor.dim() - 1))
     return tensor.float() if tensor.dtype == torch.half else tensor
+
+
+def _without_removed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if name not in _REMOVED}
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
