@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from ctsan.video.frames import subsample
@@ -25,6 +26,7 @@ class CaptionBatch(NamedTuple):
     captions: Tensor  # (M, T): words between `<bos>` and `<eos>`, then padding
     clip_of_caption: Tensor  # (M,), places in the batch
     clips: tuple[str, ...]  # their ids
+    frozen: ClipEncoding | None = None  # by a frozen encoder, see `TaskClips.freeze`; maps are then left out
 
 
 def thin(maps: Maps, max_frames: int) -> Maps:

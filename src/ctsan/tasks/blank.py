@@ -15,7 +15,7 @@ from ctsan.data.corpus import BLANK as BLANK_SIGN
 from ctsan.data.corpus import BlankItem, Clip
 from ctsan.model.blank_model import BlankModel, Filled
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, printed
+from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, encode_batch, printed
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.member import Member
 from ctsan.tasks.task import Example, Measured
@@ -50,6 +50,7 @@ class BlankBatch(NamedTuple):
     places: Tensor  # (M,), of the blanks
     answers: Tensor  # (M,)
     clip_of_sentence: Tensor  # (M,), places in the batch
+    frozen: ClipEncoding | None = None  # as in `CaptionBatch`
 
 
 class BlankTask:
@@ -108,6 +109,7 @@ class BlankTask:
             frame_is_real=frame_is_real,
             reference=self.clips.reference(clips),
             concept_scores=self.clips.concept_scores(clips),
+            frozen=self.clips.frozen(clips),
             sentences=pad_words([question.words for question in asked]),
             places=torch.tensor([question.place for question in asked]),
             answers=torch.tensor([question.answer for question in asked]),
@@ -119,7 +121,7 @@ class BlankTask:
 
     def losses(self, batch: BlankBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
-        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
+        encoding = encode_batch(self.model.clip_encoder, batch)
         is_real = batch.sentences != PAD
         filled: Filled = self.model(
             batch.sentences, is_real, batch.places, encoding.without_detection.of(batch.clip_of_sentence)

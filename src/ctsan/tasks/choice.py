@@ -11,7 +11,7 @@ from torch import Tensor
 from ctsan.data.corpus import ChoiceItem
 from ctsan.model.choice_model import ChoiceModel, Scored, margin_loss
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, printed
+from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, encode_batch, printed
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.member import Member
 from ctsan.tasks.scoring import encode_sentences, ensemble_scores, score_each
@@ -31,6 +31,7 @@ class ChoiceBatch(NamedTuple):
     sentences: Tensor  # (Q choices, T), padded; the choices of a question follow each other
     answers: Tensor  # (Q,)
     clip_of_question: Tensor  # (Q,), places in the batch
+    frozen: ClipEncoding | None = None  # as in `CaptionBatch`
 
 
 class ChoiceTask:
@@ -88,6 +89,7 @@ class ChoiceTask:
             frame_is_real=frame_is_real,
             reference=self.clips.reference(clips),
             concept_scores=self.clips.concept_scores(clips),
+            frozen=self.clips.frozen(clips),
             sentences=self._encoded([sentence for item in items for sentence in item.choices]),
             answers=torch.tensor([item.answer for item in items]),
             clip_of_question=torch.arange(len(clips)).repeat_interleave(counts),
@@ -98,7 +100,7 @@ class ChoiceTask:
 
     def losses(self, batch: ChoiceBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
-        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
+        encoding = encode_batch(self.model.clip_encoder, batch)
         is_real = batch.sentences != PAD
         num_choices = len(batch.sentences) // len(batch.answers)
         rows = batch.clip_of_question.repeat_interleave(num_choices)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from ctsan.data.batches import pad_maps, references, thin
 from ctsan.data.corpus import Clip, Item
-from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.model.mean_pooling import MeanPooling
 from ctsan.tasks.member import Member, joined
 from ctsan.tasks.task import Example, ShownChoice, ShownClip, ShownConcept
 from ctsan.text.words import Words
@@ -60,6 +61,8 @@ class TaskClips:
         self.train = [clip for clip in train if clip.id in store and clip.captions]
         self.learnt = [clip for clip in self.train for _ in range(clip.times)]
         self.validation = [clip for clip in validation if clip.id in store]
+        self._frozen_encoder: ClipEncoder | None = None
+        self._frozen: dict[str, ClipEncoding] = {}  # by clip
         self._means: dict[tuple[str, bool], Tensor] = {}  # by clip, and whether mirrored
         self._concepts = {
             clip.id: words.concepts.reference(clip.captions) for clip in (*self.train, *self.validation)
@@ -74,8 +77,41 @@ class TaskClips:
         known = {clip.id for clip in self.validation}
         return [item for item in items if item.clip in known]
 
+    def freeze(self, encoder: ClipEncoder) -> None:
+        """Encode the training clips only once, by an encoder that does not learn; batches then hold no maps.
+
+        It is done for the first batch: a checkpoint may give the encoder other weights until then. Concept
+        words are out of fold, where such scores are given.
+        """
+        self._frozen_encoder = encoder
+
+    def frozen(self, clips: Sequence[Clip]) -> ClipEncoding | None:
+        """What a frozen encoder made of training clips, a row a clip, without their concepts' vectors."""
+        if self._frozen_encoder is None:
+            return None
+        if not self._frozen:
+            self._frozen = self._encode_frozen(self._frozen_encoder)
+        return joined([self._frozen[clip.id] for clip in clips])
+
+    @torch.no_grad()
+    def _encode_frozen(self, encoder: ClipEncoder) -> dict[str, ClipEncoding]:
+        encodings: dict[str, ClipEncoding] = {}
+        device = encoder.candidate_words.device
+        encoder.eval()
+        for start in range(0, len(self.train), _AT_ONCE):
+            clips = self.train[start : start + _AT_ONCE]
+            maps, frame_is_real = pad_maps([self._maps(clip, mirrored=False) for clip in clips])
+            scores = self.concept_scores(clips)
+            encoding = encoder(maps.to(device), frame_is_real.to(device), scores.to(device))
+            small = encoding._replace(concepts=encoding.concepts[:, :0], detection=None)
+            small = small.to(torch.device("cpu"))
+            encodings |= {clip.id: small.of(torch.tensor([row])) for row, clip in enumerate(clips)}
+        return encodings
+
     def maps(self, clips: Sequence[Clip], *, mirrored: Sequence[bool]) -> tuple[Tensor, Tensor]:
-        """Padded maps (B, N, h, w, C), and which frames are real (B, N)."""
+        """Padded maps (B, N, h, w, C), and which frames are real (B, N); none of frozen clips."""
+        if self._frozen_encoder is not None:
+            return torch.zeros(len(clips), 0), torch.zeros(len(clips), 0, dtype=torch.bool)
         return pad_maps([self._maps(clip, mirrored=flip) for clip, flip in zip(clips, mirrored, strict=True)])
 
     def means(self, clips: Sequence[Clip], *, mirrored: Sequence[bool]) -> Tensor:
@@ -197,6 +233,29 @@ class TaskClips:
         features = self.store[clip.id]
         chosen = features.mirrored if mirrored and features.mirrored is not None else features.maps
         return thin(chosen, self.max_frames)
+
+
+class BatchOfClips(Protocol):
+    """What the batches of all tasks with a clip encoder hold."""
+
+    @property
+    def maps(self) -> Tensor: ...
+    @property
+    def frame_is_real(self) -> Tensor: ...
+    @property
+    def concept_scores(self) -> Tensor: ...
+    @property
+    def frozen(self) -> ClipEncoding | None: ...
+
+
+def encode_batch(encoder: ClipEncoder | MeanPooling, batch: BatchOfClips) -> ClipEncoding:
+    """The clips of a batch by an encoder that learns, or as a frozen one has encoded them."""
+    frozen = batch.frozen
+    if frozen is None:
+        encoding: ClipEncoding = encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
+        return encoding
+    assert isinstance(encoder, ClipEncoder)
+    return encoder.replace_concepts(frozen, frozen.concept_words, frozen.confidences)
 
 
 def printed(answered: Sequence[AnsweredItem]) -> dict[str, object]:

@@ -17,7 +17,7 @@ from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.mean_pooling import MeanPooling
 from ctsan.model.search import draw_sentences
-from ctsan.tasks.clips import TaskClips
+from ctsan.tasks.clips import TaskClips, encode_batch
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.member import Member
 from ctsan.tasks.reward import CiderReward
@@ -107,6 +107,7 @@ class DescriptionTask:
             frame_is_real=frame_is_real,
             reference=self.clips.reference(clips),
             concept_scores=self.clips.concept_scores(clips),
+            frozen=self.clips.frozen(clips),
             captions=pad_words([words for sentences in captions for words in sentences]),
             clip_of_caption=torch.arange(len(clips)).repeat_interleave(counts),
             clips=tuple(clip.id for clip in clips),
@@ -117,7 +118,7 @@ class DescriptionTask:
 
     def losses(self, batch: CaptionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:
         """The terms of eq. 14, each a mean over clips; a clip's captions count alike."""
-        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
+        encoding = encode_batch(self.model.clip_encoder, batch)
         said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
         decoded = self.model(said, encoding.without_detection.of(batch.clip_of_caption))
 
@@ -140,7 +141,7 @@ class DescriptionTask:
         losses |= detector_losses(self.concept_weight, encoding, batch.reference)
         if self.reward_weight:
             has_begun = progress >= self.reward_from
-            reward = self._reward_loss(batch.clips, encoding) if has_begun else batch.maps.new_zeros(())
+            reward = self._reward_loss(batch.clips, encoding) if has_begun else likelihood.new_zeros(())
             losses["reward"] = self.reward_weight * reward
         return losses
 

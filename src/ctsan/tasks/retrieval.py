@@ -13,7 +13,7 @@ from ctsan.data.corpus import QueryItem
 from ctsan.model.choice_model import Scored
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.retrieval_model import RetrievalModel, pairwise_margin_loss
-from ctsan.tasks.clips import TaskClips, printed
+from ctsan.tasks.clips import TaskClips, encode_batch, printed
 from ctsan.tasks.losses import attention_losses, detector_losses
 from ctsan.tasks.member import Member
 from ctsan.tasks.queries import Queries
@@ -75,6 +75,7 @@ class RetrievalTask:
             frame_is_real=frame_is_real,
             reference=self.clips.reference(clips),
             concept_scores=self.clips.concept_scores(clips),
+            frozen=self.clips.frozen(clips),
             captions=self._encoded([sentence for _, sentence in sentences]),
             clip_of_caption=torch.tensor([place for place, _ in sentences]),
             clips=tuple(once),
@@ -85,8 +86,8 @@ class RetrievalTask:
 
     def losses(self, batch: CaptionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
         """The terms of the paper's loss, each a mean over captions or clips."""
-        encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
-        clips, sentences = len(batch.maps), len(batch.captions)
+        encoding = encode_batch(self.model.clip_encoder, batch)
+        clips, sentences = len(batch.clips), len(batch.captions)
         rows = torch.arange(clips, device=batch.captions.device).repeat_interleave(sentences)
         queries = batch.captions.repeat(clips, 1)
         scored: Scored = self.model(queries, queries != PAD, encoding.without_detection.of(rows))

@@ -80,7 +80,11 @@ def set_up_task(
     encoder = model.clip_encoder
     if settings.training.out_of_fold and isinstance(encoder, ClipEncoder) and _detects(encoder):
         out_of_fold = out_of_fold_scores(encoder, train, store, words)
-    return build_task(task, settings, words, store, corpus, model=model, out_of_fold=out_of_fold)
+    built = build_task(task, settings, words, store, corpus, model=model, out_of_fold=out_of_fold)
+    is_mirrored = settings.training.mirror and store.manifest.recipe.mirrored
+    if settings.training.keep_clips and isinstance(encoder, ClipEncoder) and not is_mirrored:
+        built.clips.freeze(encoder)
+    return built
 
 
 def _detects(encoder: ClipEncoder) -> bool:
