@@ -78,8 +78,8 @@ class DetectorSettings:
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
     dropout: Share = 0.2
     trace_dropout: Share = 0.0  # whole traces, which keeps a few hundred clips from being known by heart
-    # Concept words from the mean feature of a clip as well: a ridge regression fitted before training, or a
-    # perceptron that learns beside the traces. A word's confidence is the mean of both. The paper has none.
+    # Concept words from the mean feature of a clip as well, by a ridge regression or a perceptron that is
+    # fitted before training. A word's confidence is the mean of its and the traces'. The paper has none.
     probe: Probe = "none"
     tie_traces: Switch = False  # W_p is the same for all traces; in the paper each has its own part of it
     pace: Positive = 1.0  # times the learning rate, for the detector

@@ -85,24 +85,30 @@ def test_the_confidence_is_the_mean_of_both_and_padding_changes_nothing() -> Non
     assert torch.allclose(padded.confidences, found.confidences, atol=1e-5)
 
 
-def test_a_perceptron_learns_by_a_loss_of_its_own_and_begins_with_frequencies() -> None:
-    alone, both = encoder(probe=False), encoder(probe=False)
-    both.probe = MLPProbe(channels=C, num_candidates=V)
-    both.start_from(frequencies=torch.linspace(0.1, 0.6, V))
-    alone.start_from(frequencies=torch.linspace(0.1, 0.6, V))
-    torch.testing.assert_close(both.probe.name.bias.sigmoid(), torch.linspace(0.1, 0.6, V))
-    maps, real, said = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool), torch.ones(B, V)
-    encoding = both.eval()(maps, real)
-    losses = detector_losses(1.0, encoding, said)
-    torch.testing.assert_close(losses["concepts"], detector_losses(1.0, alone(maps, real), said)["concepts"])
-    own = encoding.detection.probed.sigmoid()
-    torch.testing.assert_close(losses["probe"], -own.log().mean())
-    torch.testing.assert_close(
-        encoding.detection.confidences, (own + encoding.detection.learnt.sigmoid()) / 2, atol=1e-5, rtol=0
-    )
-    losses["probe"].backward()
-    assert both.probe.hidden.weight.grad.abs().max() > 0
-    assert both.detector.name.weight.grad is None
+def test_a_perceptron_finds_words_that_depend_on_the_features_in_no_linear_way() -> None:
+    """A word for features of one sign: a regression on them is no better than chance."""
+    seen, new = drawn(3000, C, seed=3), drawn(500, C, seed=4)
+    said, asked = ((x[:, :V] * x[:, 1 : V + 1] > 0).float() for x in (seen, new))
+    right = {}
+    for kind in (MLPProbe, ConceptProbe):
+        probe = kind(channels=C, num_candidates=V)
+        probe.start_from(seen, said, torch.ones(3000, dtype=torch.bool))
+        right[kind] = float(((probe.eval().scores(new) > 0) == (asked > 0)).float().mean())
+    assert right[MLPProbe] > 0.7
+    assert right[ConceptProbe] < 0.6
+
+
+def test_a_perceptron_is_fitted_alike_every_time_and_learns_nothing_more() -> None:
+    seen, said = drawn(40, C, seed=3), (drawn(40, V, seed=5) > 0.5).float()
+    probes = [MLPProbe(channels=C, num_candidates=V) for _ in range(2)]
+    for probe in probes:
+        torch.rand(3)  # what was drawn before does not count
+        probe.start_from(seen, said, torch.arange(40) < 30)
+        assert not any(weights.requires_grad for weights in probe.parameters())
+    states = [probe.state_dict() for probe in probes]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    scores = probes[0].train().scores(seen)
+    torch.testing.assert_close(scores, probes[0].eval().scores(seen))  # no dropout once it is fitted
 
 
 def test_the_loss_is_that_of_the_traces_alone() -> None:

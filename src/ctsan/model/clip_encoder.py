@@ -156,8 +156,6 @@ class ClipEncoder(nn.Module):
             self.reduce.start_from(directions)
         if frequencies is not None and isinstance(self.detector, LearntWords):
             self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())
-        if frequencies is not None and isinstance(self.probe, MLPProbe):
-            self.probe.start_from(frequencies)
         if prior is not None and self.prior_weight:
             self.frequencies.copy_(prior)
 
@@ -196,7 +194,7 @@ class ClipEncoder(nn.Module):
         if self.probe is not None:
             probed = self.probe.scores(self.means(maps, frame_is_real))
             both = self.probe.mix(probed, detection.scores)
-            detection = detection._replace(scores=both, learnt=detection.scores, probed=probed)
+            detection = detection._replace(scores=both, learnt=detection.scores)
         if concept_scores is None or not concept_scores.shape[1]:
             concept_scores = detection.scores
         words, confidences = self.top(concept_scores)

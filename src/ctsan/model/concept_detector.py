@@ -25,7 +25,6 @@ class Detection(NamedTuple):
     attention: Tensor  # (B, N, L, h, w): where each trace looked; adds up to one over the grid
     states: Tensor  # (B, L, D): what each trace remembers at the end
     learnt: Tensor | None = None  # (B, V), scores of the traces alone, where a probe has its say
-    probed: Tensor | None = None  # (B, V), scores of that probe
 
     @property
     def confidences(self) -> Tensor:

@@ -245,7 +245,7 @@ def start_probes(
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     is_own = torch.tensor([not clip.others for clip in clips])
     encoder = model.clip_encoder
-    if isinstance(encoder, ClipEncoder) and isinstance(encoder.probe, ConceptProbe) and not keep:
+    if isinstance(encoder, ClipEncoder) and encoder.probe is not None and not keep:
         encoder.probe.start_from(_means(encoder.means, clips, store), _reference(clips, words), is_own)
     if isinstance(model, DualEncoder) and (regression or model.phrases is not None):
         read = [
@@ -290,7 +290,8 @@ def out_of_fold_scores(
     scores = torch.zeros(reference.shape, dtype=torch.float16)
     for number in sorted(set(folds.tolist())):
         is_out = folds == number
-        probe = ConceptProbe(channels=means.shape[1], num_candidates=reference.shape[1])
+        kind = ConceptProbe if encoder.probe is None else type(encoder.probe)
+        probe = kind(channels=means.shape[1], num_candidates=reference.shape[1])
         probe.start_from(means[~is_out], reference[~is_out], is_own[~is_out])
         scores[is_out] = probe.scores(means[is_out]).half()
     return {clip.id: own for clip, own in zip(clips, scores, strict=True)}

@@ -46,7 +46,7 @@ def attention_losses(
 
 
 def detector_losses(weight: float, encoding: ClipEncoding, reference: Tensor) -> dict[str, Tensor]:
-    """λ2 L_con of a detector that learns, and of a probe beside it that does.
+    """λ2 L_con where there is a detector that learns.
 
     Args:
         reference: (B, V), p*: 1 where a word is in the clip's captions.
@@ -54,12 +54,5 @@ def detector_losses(weight: float, encoding: ClipEncoding, reference: Tensor) ->
     if encoding.detection is None:
         return {}
     detection = encoding.detection
-    learners = {
-        "concepts": detection.scores if detection.learnt is None else detection.learnt,
-        "probe": detection.probed,
-    }
-    return {
-        name: weight * concept_loss(scores, reference).mean()
-        for name, scores in learners.items()
-        if scores is not None and scores.requires_grad
-    }
+    scores = detection.scores if detection.learnt is None else detection.learnt
+    return {"concepts": weight * concept_loss(scores, reference).mean()} if scores.requires_grad else {}
