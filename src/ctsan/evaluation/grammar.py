@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 from ctsan.text.tokens import tokenize
 
 _FINITE = re.compile(r"is|are|was|were")
 # After one of these a finite verb has a subject of its own, and after a relative one the main clause goes on.
-_NEW_CLAUSE = re.compile(r"and|as|because|but|how|if|or|so|then|when|while|why")
+_NEW_CLAUSE = re.compile(r"after|and|as|because|before|but|how|if|or|so|then|until|when|while|why")
+_FIRST = re.compile(r"after|as|before|if|once|since|until|when|while")  # of a sentence: two clauses follow
+_PRONOUN = re.compile(r"he|it|she|they|we|you")  # a subject of its own: "the dish he is making"
 _RELATIVE = re.compile(r"that|what|where|which|who|whom|whose")
-_NEVER_LAST = re.compile(r"a|an|and|his|into|of|or|the|their|while|with")
-_ARTICLE = re.compile(r"a|an|the")
 _PREPOSITION = re.compile(r"about|at|by|for|from|in|into|near|of|on|over|through|to|under|with|holding")
 # Heads of subjects, and what they never do.
 _THING = re.compile(
@@ -27,39 +26,75 @@ _DEED = re.compile(
 )
 
 
+def _pattern(text: str) -> re.Pattern[str]:
+    """Of whole words: FINITE, ARTICLE, PERSON, THING and CLAUSE stand for any of theirs."""
+    for name, words in (
+        ("FINITE", _FINITE.pattern),
+        ("ARTICLE", "a|an|the"),
+        ("PERSON", "baby|boy|chef|child|girl|guy|kid|lady|man|person|woman"),
+        ("THING", _THING.pattern),
+        ("CLAUSE", f"{_NEW_CLAUSE.pattern}|{_RELATIVE.pattern}|it|there"),
+    ):
+        text = text.replace(name, f"(?:{words})")
+    return re.compile(rf"(?<!\S)(?:{text})(?!\S)")
+
+
+# What is found, and what to say of it.
+_PATTERNS = tuple(
+    (_pattern(text), fault)
+    for text, fault in (
+        (r"(a|an|and|his|into|of|or|the|their|while|with)$", "it ends with {0!r}"),
+        (r"^(?!.*\bCLAUSE\b).*(?<!\S)(is|are)$", "it ends with {0!r}"),
+        (r"(?!in in)(\S+(?: (?!and )\S+){0,2}) \1", "{0!r} twice in a row"),
+        (r"(ARTICLE \S+) and \1(?=$| are| were| \S+ing)", "{0!r} twice, joined by 'and'"),
+        (
+            r"(ARTICLE) (ARTICLE|FINITE|about|and|at|by|for|from|her|his|into|of|or|their|to|with)",
+            "{0!r} before {1!r}",
+        ),
+        (r"(a) (in|men|on|people)(?! s)", "{0!r} before {1!r}"),
+        (r"^(?!.*\bCLAUSE\b).*(?<!\S)(about|at|for|into|of|to|with) (FINITE)", "{0!r} before {1!r}"),
+        (
+            r"(is|are) (describe|discuss|drive|eat|explain|hold|perform|play|ride|sing|sit|speak|stand|talk"
+            r"|walk|wear)",
+            "{0!r} before {1!r}",
+        ),
+        (r"^an? (?:\S+ )?(PERSON) (are|were)", "{0!r} before {1!r}"),
+        (r"an? (?:\S+ )?(PERSON) is an? (boy|girl|guy|man|person|woman)", "a {0} that is a {1}"),
+        (r"ARTICLE (\S+) (?:is|are) (?:an?|the) (\1)", "a {0} that is a {1}"),
+        (
+            r"there is an? (?:\S+ )?(THING) (dancing|laughing|singing|smiling|speaking|talking|walking)",
+            "a {0} that is {1}",
+        ),
+    )
+)
+
+
 def grammar_fault(caption: str) -> str | None:
     """The first fault of a caption, in words; None where no rule finds one."""
     words = tokenize(caption)
     if not words:
         return "it is empty"
-    return (
-        _second_verb(words)
-        or (f"it ends with {words[-1]!r}" if _NEVER_LAST.fullmatch(words[-1]) else None)
-        or _odd_neighbours(words)
-        or _thing_that_acts(words)
-    )
+    return _second_verb(words) or _known_pattern(" ".join(words)) or _thing_that_acts(words)
 
 
-def _second_verb(words: Sequence[str]) -> str | None:
-    finite = 0  # verbs of this clause
-    for word in words:
-        if _NEW_CLAUSE.fullmatch(word):
-            finite = 0
-        elif _RELATIVE.fullmatch(word):
-            finite = -1
-        elif _FINITE.fullmatch(word):
-            finite += 1
-            if finite == 2:
-                return f"a second {word!r} for one subject"
+def _known_pattern(sentence: str) -> str | None:
+    for pattern, fault in _PATTERNS:
+        if found := pattern.search(sentence):
+            return fault.format(*found.groups())
     return None
 
 
-def _odd_neighbours(words: Sequence[str]) -> str | None:
-    for before, word in pairwise(words):
-        if before == word:
-            return f"{word!r} twice in a row"
-        if _ARTICLE.fullmatch(before) and (_ARTICLE.fullmatch(word) or _FINITE.fullmatch(word)):
-            return f"{before!r} before {word!r}"
+def _second_verb(words: Sequence[str]) -> str | None:
+    finite = -1 if _FIRST.fullmatch(words[0]) else 0  # verbs of this clause
+    for place, word in enumerate(words):
+        if _NEW_CLAUSE.fullmatch(word) and place:
+            finite = 0
+        elif _RELATIVE.fullmatch(word):
+            finite = -1
+        elif _FINITE.fullmatch(word) and not (place > 1 and _PRONOUN.fullmatch(words[place - 1])):
+            finite += 1
+            if finite == 2:
+                return f"a second {word!r} for one subject"
     return None
 
 
