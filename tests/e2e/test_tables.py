@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from commands import ctsan, ctsan_here
+from ctsan.data.reading import read_corpora, read_corpus
 from ctsan.errors import UsageError
 from ctsan.tables.layout import TABLES, measured_in
 from ctsan.tables.paper import CLAIMS
 from ctsan.tables.systems import SYSTEMS
+from ctsan.text.words import Words, prepare_words
 from ctsan.training.run_folder import weights_digest
 
 SMALL = [
@@ -103,6 +105,33 @@ def test_all_tables_come_out_of_all_systems_and_nothing_is_trained_twice(
     assert members[:3] == [weights_digest(tmp_path / "runs/fill/base-san" / seed) for seed in "012"]
     assert value["facts"]["members of an ensemble"] == "3 in blank, 6 in choice, 6 + 1 in retrieval"
     assert "| Base-SAN (ensemble), 3 in blank |" in (tmp_path / "tables.md").read_text()
+
+
+def test_several_corpora_are_one_in_every_run_and_figure(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ctsan_here("corpus", "make", tmp_path / "more", "--clips", 10, "--seed", 2)
+    corpora = [shapes / "corpus", tmp_path / "more"]
+    ctsan_here("features", corpora[1], "--out", tmp_path / "features")
+    given = ("--corpus", corpora[0], "--corpus", corpora[1], "--features", shapes / "features")
+    asked = ("tables", *given, "--out", tmp_path / "out", *SMALL, "--only=temporal-attention", "--seeds=1")
+    with pytest.raises(UsageError, match="--features is given 1 time, and there are 2 corpora"):
+        ctsan_here(*asked)
+    assert not (tmp_path / "out").exists()
+    ctsan_here(*asked, "--features", tmp_path / "features")
+    both = read_corpora(corpora)
+    run = tmp_path / "out/runs/describe/temporal-attention/0"
+    said = json.loads((run / "test.json").read_text())["answers"]["describe"]
+    assert set(said) == {clip.id for clip in both.split("test")}
+    alone = [len(read_corpus(path).split("test")) for path in corpora]
+    assert len(said) == sum(alone) > max(alone)
+    prepared = prepare_words(both.captions("train"), num_concepts=2000, embedding_dim=16)
+    assert Words.load(run / "words").vocabulary.words == prepared.vocabulary.words
+    facts = json.loads((tmp_path / "out/tables.json").read_text())["facts"]
+    assert facts["corpus"].startswith("corpus + more: 24 clips (")
+    capsys.readouterr()
+    ctsan_here(*asked, "--features", tmp_path / "features")
+    assert "1 run: 1 done already, 0 to do" in capsys.readouterr().err
 
 
 def test_settings_that_count_for_nothing_are_refused_before_anything_is_done(

@@ -156,6 +156,14 @@ def test_the_command(teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     told = json.loads(capsys.readouterr().out)
     assert told["captions"] == 30
     assert told["others"] == 2
+    more = tmp_path / "more.jsonl"  # of one clip for training, and one that is held out
+    external = [{"clip": str(tmp_path / f"{split}.png"), "split": split} for split in ("train", "test")]
+    captioned = (json.dumps(row | {"captions": ["a cat rests", "a dog runs"]}) for row in external)
+    more.write_text("\n".join(captioned), encoding="utf-8")
+    (tmp_path / "third.jsonl").write_text(json.dumps({**rows[0], "split": "train"}), encoding="utf-8")
+    both = (corpus, tmp_path / "third.jsonl", "--external", more, *given[1:])
+    ctsan_here("vectors", *both, "--out", tmp_path / "both.txt")
+    assert json.loads(capsys.readouterr().out)["captions"] == 30 + 1 + 2
     vectors = read_vectors(tmp_path / "vectors.txt", ("kitten", "races", "a"))
     assert set(vectors) == {"kitten", "a"}  # others are seen once
     for captions in (["a cat runs"], ["a cat", "a cat"]):

@@ -35,7 +35,7 @@ COMMANDS = {
     "export": "Write a trained run as ONNX, to be used without this package.",
     "tables": "Train every system of the paper on a corpus and write its tables.",
     "settings": "List what can be set in a training, and to what.",
-    "corpus": "Check, make and join corpora, and build their test items.",
+    "corpus": "Check and make corpora, and build their test items.",
     "features": "Turn a corpus' clips into stored feature maps.",
     "words": "Prepare vocabulary, concept candidates and word vectors of a corpus.",
     "vectors": "Learn word vectors from captions and a sentence transformer.",

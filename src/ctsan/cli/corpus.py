@@ -1,4 +1,4 @@
-"""`ctsan corpus`: check, make, join, items, people."""
+"""`ctsan corpus`: check, make, items, people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group("corpus")
 def command() -> None:
-    """Check, make and join corpora, build their test items, and measure how far people agree."""
+    """Check and make corpora, build their test items, and measure how far people agree."""
 
 
 @command.command("check", short_help="Say what a corpus holds, and all that is wrong with it.")
@@ -138,40 +138,6 @@ def make(out: Path, clips: int, seed: int, simple: bool) -> None:
     with progress_bar(clips, what="rendering") as bar:
         make_corpus(out, clips=clips, seed=seed, simple=simple, progress=bar.update)
     click.echo(f"{count(clips, 'clip')} in {out}. Look at them, or go on with: ctsan corpus check {out}")
-
-
-@command.command("join", short_help="Learn from others' captioned clips beside your own.")
-@click.argument("out", type=click.Path(path_type=Path))
-@click.argument("main", type=click.Path(path_type=Path))
-@click.argument("others", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option(
-    "--times",
-    type=click.IntRange(1, 1000),
-    help="How often a training clip of MAIN counts [default: as often as it takes for half of all captions].",
-)
-def join(out: Path, main: Path, others: tuple[Path, ...], times: int | None) -> None:
-    """Make a corpus in the folder OUT of the corpus MAIN and the training clips of OTHERS.
-
-    Validation and test stay those of MAIN. Clips are not copied; those that MAIN holds already are left out.
-    Those of OTHERS are marked with "others": true, so that a model learns from them what is to be seen, and
-    from MAIN how to speak.
-
-    \b
-    Example:
-      ctsan corpus join both/ my-clips/ captioned-pictures/
-      ctsan train describe --corpus both/ --out runs/both
-    """
-    from ctsan.data.joining import join_corpora
-    from ctsan.data.reading import read_corpus
-
-    number, counted = join_corpora(
-        read_corpus(main), [read_corpus(other) for other in others], out, times=times
-    )
-    click.echo(
-        f"{out}: {count(number, 'clip')} of others beside those of {main}, whose training clips count "
-        f"{counted}-fold. "
-        f"Train on it: ctsan train describe --corpus {out} --out RUN"
-    )
 
 
 @command.command("items", short_help="Build test items for three tasks.")

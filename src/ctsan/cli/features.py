@@ -169,14 +169,19 @@ def _print_report(report: Report, folder: Path, name: str, *, as_json: bool) -> 
             warn(f"  {error}")
 
 
-def check_one_each(option: str, folders: Sequence[Path], corpora: Sequence[Path]) -> None:
-    """Raises:
-    UsageError: an option that goes with each corpus is given for some only, or for more than there are.
+def check_one_each(
+    option: str, folders: Sequence[Path], corpora: Sequence[Path], *, each: str = "corpus"
+) -> None:
+    """Args:
+        each: what corpora are given by, in their order.
+
+    Raises:
+        UsageError: an option that goes with each corpus is given for some only, or for more than there are.
     """
     if folders and len(folders) != len(corpora):
         raise UsageError(
             f"{option} is given {count(len(folders), 'time')}, and there are {len(corpora)} corpora. Give it "
-            "once for each corpus, in the same order."
+            f"once for each {each}, in the same order."
             if len(corpora) > 1
             else f"{option} is given {len(folders)} times, and there is one corpus. Give it once."
         )
@@ -243,7 +248,7 @@ def make_features(clips: Corpus, folders: Sequence[Path], backbone: Backbone, *,
     with progress_bar(len(clips), what="features") as bar:
         for part, folder in zip(parts_of(clips), folders, strict=True):
             report = extract_features(
-                [(clip.id, clip.path) for clip in part.corpus],
+                [(clip.id, clip.path) for clip in part.corpus if clip.id in part.ids],
                 folder,
                 backbone=backbone,
                 mirrored=mirrored,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 from ctsan.cli.features import NOT_FOR_FILES, features_command, features_folder, make_features, open_features
 from ctsan.cli.output import count, listed, warn
 from ctsan.config import Settings, load_settings
-from ctsan.data.corpus import Corpus, ItemTask, Split
-from ctsan.data.union import parts_without_items
+from ctsan.data.corpus import Clip, Corpus, ItemTask, Split, parts_of
+from ctsan.data.union import is_for_training, parts_without_items
 from ctsan.errors import UsageError
 from ctsan.tasks.building import PRIMARY_METRICS, TaskName
 from ctsan.tasks.task import Task
@@ -53,14 +53,20 @@ class Order:
     corpora: tuple[Path, ...]  # used as one
     profile: str
     overrides: tuple[str, ...]
-    features: tuple[Path, ...]  # a folder for each corpus; made in the cache if none are given
+    features: tuple[Path, ...]  # a folder for each of `paths`; made in the cache if none are given
     source: Path | None  # a run to start from
     vectors: Path | None = None  # of words, learnt elsewhere
     backbone: Backbone | None = None  # of the features that are made; the default if none is given
+    external: tuple[Path, ...] = ()  # corpora that others captioned, learnt from beside one's own
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All corpora, in the order of their features."""
+        return (*self.corpora, *self.external)
 
     @property
     def place(self) -> str:
-        """Where the corpora are, for messages."""
+        """Where one's own corpora are, for messages."""
         return listed(self.corpora)
 
     @property
@@ -71,7 +77,7 @@ class Order:
         """The folder of each corpus' features."""
         mirrored = settings.training.mirror
         return self.features or tuple(
-            features_folder(corpus, self.network, mirrored=mirrored) for corpus in self.corpora
+            features_folder(corpus, self.network, mirrored=mirrored) for corpus in self.paths
         )
 
 
@@ -133,13 +139,14 @@ def check_splits(order: Order, clips: Corpus) -> None:
             )
     if all(clip.others for clip in clips.split("train") if clip.captions):
         raise UsageError(
-            f"{order.place}: every captioned clip of the split 'train' is marked as captioned by others, so "
-            'there is nobody to learn to speak from. Take out "others" where the captions are yours.'
+            f"{order.place}: every captioned clip of the split 'train' is external or marked as captioned by "
+            'others. At least one must be your own: caption it, or take out "others" where the captions are '
+            "yours."
         )
     if len({clip.times for clip in clips.split("train")}) > 1 and not any(clip.others for clip in clips):
         warn(
             f"{order.place}: some clips count more often than others, and none is marked as captioned by "
-            "others. If an older ctsan joined it, run 'ctsan corpus join' again."
+            "others. If an older ctsan joined it, give the corpora apart: --corpus YOURS --external THEIRS"
         )
     if sum(bool(clip.captions) for clip in clips.split("val")) == 1:
         raise UsageError(
@@ -154,6 +161,30 @@ def check_splits(order: Order, clips: Corpus) -> None:
                 f"{part.root}: it brings no items of {item_task!r} for the split {split!r} and another "
                 "corpus does, so no question is about its clips."
             )
+    if order.external:
+        warn(_external_line(order, clips))
+
+
+def _external_line(order: Order, clips: Corpus) -> str:
+    """`External: 7 clips, 35 captions. Your training clips count 4-fold: 52% of all captions are yours.`"""
+    parts = parts_of(clips)
+    own, external = parts[: len(order.corpora)], parts[len(order.corpora) :]
+    used = {clip_id for part in external for clip_id in part.ids.values()}
+    captions = sum(len(clip.captions) for clip in clips if clip.id in used)
+    once = _own_captions(clip for part in own for clip in part.corpus.split("train"))
+    repeated = _own_captions(clips.split("train"))
+    every = sum(clip.times * len(clip.captions) for clip in clips.split("train"))
+    left_out = sum(is_for_training(clip) for part in external for clip in part.corpus) - len(used)
+    line = (
+        f"External: {count(len(used), 'clip')}, {count(captions, 'caption')}. Your training clips count "
+        f"{repeated // once}-fold: {repeated / every:.0%} of all captions are yours."
+    )
+    reason = "a corpus of yours or another external one holds the file, or yours holds out the source"
+    return f"{line} {count(left_out, 'external clip')} left out: {reason}." if left_out else line
+
+
+def _own_captions(clips: Iterable[Clip]) -> int:
+    return sum(clip.times * len(clip.captions) for clip in clips if not clip.others)
 
 
 def prepare(order: Order, clips: Corpus, runs: Sequence[Path], settings: Sequence[Settings]) -> None:
@@ -231,7 +262,7 @@ def _check_backbone(order: Order, source: TrainedRun, backbone: str) -> None:
     if needed != backbone:
         raise UsageError(
             f"{source.folder}: this run was trained on features of {needed}, and training would be on those "
-            f"of {backbone}. Make the same: {features_command(order.corpora, source.recipe)}, and give them: "
+            f"of {backbone}. Make the same: {features_command(order.paths, source.recipe)}, and give them: "
             "--features FOLDER"
         )
 
@@ -241,7 +272,7 @@ def warn_unless_mirrored(order: Order, settings: Settings, features: FeatureStor
     recipe = features.manifest.recipe
     if settings.training.mirror and not recipe.mirrored:
         is_imported = recipe.details.get("imported")
-        make = "" if is_imported else f"Make them: {features_command(order.corpora, recipe)} --mirror. "
+        make = "" if is_imported else f"Make them: {features_command(order.paths, recipe)} --mirror. "
         warn(
             f"{folders_of(features)}: these features hold no mirrored frames, so nothing is mirrored, though "
             f"training.mirror=true asks for it. {make}To do without: --set training.mirror=false"
@@ -263,13 +294,20 @@ def check_features(
         if usable < needed:
             raise UsageError(
                 f"{folders_of(features)}: holds features of {count(usable, 'captioned clip')} of yours in "
-                f"the split '{split}', and {needed} are needed. Make them: {features_command(order.corpora)}"
+                f"the split '{split}', and {needed} are needed. Make them: {features_command(order.paths)}"
             )
         if split == "val" and usable < _FEW_CLIPS:
             warn(
                 f"There are {usable} validation clips: {PRIMARY_METRICS[order.task]} on so few says little, "
                 "and the weights chosen by it may not be the best. Caption more clips, or give more of them "
                 "to the split 'val'."
+            )
+    for part in parts_of(clips)[len(order.corpora) :]:
+        if not any(clip_id in features for clip_id in part.ids.values()):
+            raise UsageError(
+                f"{part.corpus.root}: none of its clips that are learnt from has features in "
+                f"{folders_of(features)}. Give --features in the order of --corpus, then --external, or make "
+                f"them: {features_command(order.paths)}"
             )
 
 

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 
 @click.command("tables")
-@click.option("--corpus", type=PATH, required=True, help="Captioned clips with train, val and test splits.")
+@click.option(
+    "--corpus",
+    "corpora",
+    type=PATH,
+    multiple=True,
+    required=True,
+    help="Captioned clips with train, val and test splits. May be repeated: several are used as one.",
+)
 @click.option(
     "--out", type=PATH, default=Path("tables"), show_default=True, help="Folder of runs and tables."
 )
@@ -54,12 +61,13 @@ if TYPE_CHECKING:
 @click.option(
     "--features",
     type=PATH,
-    help="Folder that 'ctsan features' filled [default: the corpus' own in the cache, made if need be].",
+    multiple=True,
+    help="Folder that 'ctsan features' filled, one a corpus [default: in the cache, made if need be].",
 )
 @click.option("--done-only", is_flag=True, help="Train nothing: write the tables of runs that are done.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as one JSON object.")
 def command(
-    corpus: Path,
+    corpora: tuple[Path, ...],
     out: Path,
     profile: str,
     only: tuple[str, ...],
@@ -67,7 +75,7 @@ def command(
     ensemble_sizes: str,
     steps: int | None,
     overrides: tuple[str, ...],
-    features: Path | None,
+    features: tuple[Path, ...],
     done_only: bool,
     as_json: bool,
 ) -> None:
@@ -80,10 +88,12 @@ def command(
     Examples:
       ctsan tables --corpus my-clips/
       ctsan tables --corpus my-clips/ --steps 300 --out results/
+      ctsan tables --corpus my-clips/ --corpus MSR-VTT/ --out both/
       ctsan tables --corpus my-clips/ --only concept-words --seeds 1
       ctsan tables --corpus my-clips/ --only ct-san --only base-san --only fill
       ctsan tables --corpus LSMDC16/ --profile paper --features features/ --ensemble-sizes paper
     """
+    from ctsan.cli.features import check_one_each
     from ctsan.evaluation.java import find_java
     from ctsan.evaluation.official import NO_JAVA
     from ctsan.tables.collecting import results_of
@@ -92,13 +102,14 @@ def command(
     from ctsan.tables.plan import check_overrides, make_plan
     from ctsan.tables.writing import facts_of, write_tables
 
+    check_one_each("--features", features, corpora)
     plan = make_plan(only, seeds=seeds, ensemble_sizes=ENSEMBLE_SIZES if ensemble_sizes == "paper" else None)
     overrides = (*overrides, *(() if steps is None else (f"training.steps={steps}",)))
     check_overrides(plan, profile=profile, overrides=overrides)
     java = find_java()
     if java is None and any(training.task == "describe" for training in plan.trainings):
         warn(NO_JAVA)
-    workshop = _workshop(corpus, out, profile, overrides, features, plan)
+    workshop = _workshop(corpora, out, profile, overrides, features, plan)
     if not done_only:
         _train_all(workshop, plan)
     results, answers = results_of(workshop, plan, java=java)
@@ -117,39 +128,39 @@ def command(
 
 
 def _workshop(
-    corpus: Path,
+    corpora: tuple[Path, ...],
     out: Path,
     profile: str,
     overrides: tuple[str, ...],
-    features: Path | None,
+    features: tuple[Path, ...],
     plan: Plan,
 ) -> Workshop:
     """Features and words, once for all runs."""
     from ctsan.cli.features import make_features, open_features
     from ctsan.cli.preparing import Order, check_features, check_splits, warn_unless_mirrored
-    from ctsan.data.reading import read_corpus
+    from ctsan.data.reading import read_corpora
     from ctsan.errors import UsageError
     from ctsan.tables.plan import settings_of
     from ctsan.tables.running import Workshop
     from ctsan.tables.shared_words import words_for
 
     settings = [settings_of(one, profile=profile, overrides=overrides) for one in plan.trainings]
-    clips = read_corpus(corpus)
+    clips = read_corpora(corpora)
     order = Order(
         task="describe",
-        corpora=(corpus,),
+        corpora=corpora,
         profile=profile,
         overrides=overrides,
-        features=(features,) if features else (),
+        features=features,
         source=None,
     )
     check_splits(order, clips)
     if not any(clip.captions for clip in clips.split("test")):
         raise UsageError(
-            f"{corpus}: no clip of the split 'test' has captions, and figures are taken there. 'ctsan corpus "
-            "check' shows the splits; without any, three sources or more are split for you."
+            f"{order.place}: no clip of the split 'test' has captions, and figures are taken there. 'ctsan "
+            "corpus check' shows the splits; without any, three sources or more are split for you."
         )
-    if features is None:
+    if not features:
         mirrored = settings[0].training.mirror
         make_features(clips, order.stores(settings[0]), order.network, mirrored=mirrored)
     store = open_features(clips, order.stores(settings[0]))

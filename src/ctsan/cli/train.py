@@ -49,6 +49,7 @@ Examples:
   ctsan train {task} --corpus my-clips/ --out runs/tuned --from default
   ctsan train {task} --corpus my-clips/ --out runs/three --ensemble 3
   ctsan train {task} --corpus my-clips/ --corpus MSR-VTT/ --out runs/both
+  ctsan train {task} --corpus my-clips/ --external captioned-pictures/ --out runs/more
   torchrun --nproc-per-node 2 -m ctsan train {task} --corpus my-clips/ --out runs/mine
 """
 
@@ -62,6 +63,12 @@ def _command_for(task_name: TaskName) -> click.Command:
         multiple=True,
         required=True,
         help="Captioned clips. May be repeated: several are used as one.",
+    )
+    @click.option(
+        "--external",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        help="Clips or pictures that others captioned, to learn from beside --corpus. May be repeated.",
     )
     @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run.")
     @click.option(
@@ -78,7 +85,8 @@ def _command_for(task_name: TaskName) -> click.Command:
         "--features",
         type=click.Path(path_type=Path),
         multiple=True,
-        help="Folder that 'ctsan features' filled, one a corpus [default: in the cache, made if need be].",
+        help="Folder that 'ctsan features' filled, one for each --corpus, then one for each --external "
+        "[default: in the cache, made if need be].",
     )
     @BACKBONE
     @WEIGHTS
@@ -110,6 +118,7 @@ def _command_for(task_name: TaskName) -> click.Command:
     @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
     def train(
         corpora: tuple[Path, ...],
+        external: tuple[Path, ...],
         out: Path,
         profile: str,
         overrides: tuple[str, ...],
@@ -129,7 +138,8 @@ def _command_for(task_name: TaskName) -> click.Command:
 
         if transfer and source is None:
             raise UsageError("--transfer says what to take over from a run. Name one: --from RUN")
-        check_one_each("--features", features, corpora)
+        each = "--corpus, then for each --external" if external else "corpus"
+        check_one_each("--features", features, (*corpora, *external), each=each)
         if features and (backbone_name or weights):
             raise UsageError(
                 "--features names maps that are made already, and --backbone and --weights a network to make "
@@ -140,6 +150,7 @@ def _command_for(task_name: TaskName) -> click.Command:
         order = Order(
             task=task_name,
             corpora=corpora,
+            external=external,
             profile=profile,
             overrides=(*overrides, *taking),
             features=features,
@@ -192,7 +203,7 @@ def _train(order: Order, out: Path, ensemble: int | None, *, as_json: bool) -> N
     try:
         with joined_processes() as processes, ExitStack() as held:
             with processes.together():
-                clips = read_corpora(order.corpora)
+                clips = read_corpora(order.corpora, external=order.external)
                 settings = settings_for(order, runs)
                 if processes.is_first:  # the others wait
                     check_splits(order, clips)

@@ -6,11 +6,17 @@ from pathlib import Path
 
 import click
 
-from ctsan.cli.output import print_json, print_table, progress_bar, shown_on
+from ctsan.cli.output import listed, print_json, print_table, progress_bar, shown_on
 
 
 @click.command("vectors")
-@click.argument("corpus", type=click.Path(path_type=Path))
+@click.argument("corpora", metavar="CORPUS...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "--external",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Clips or pictures that others captioned, as 'ctsan train' takes them. May be repeated.",
+)
 @click.option(
     "--teacher",
     type=click.Path(path_type=Path),
@@ -37,7 +43,8 @@ from ctsan.cli.output import print_json, print_table, progress_bar, shown_on
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
-    corpus: Path,
+    corpora: tuple[Path, ...],
+    external: tuple[Path, ...],
     teacher: Path,
     out: Path,
     text: tuple[Path, ...],
@@ -52,21 +59,23 @@ def command(
     are for 'ctsan train embed --vectors': search then understands words that no caption holds.
 
     \b
-    Example:
+    Examples:
       ctsan vectors my-clips/ --teacher all-MiniLM-L6-v2/ --text wordnet.txt --out vectors.txt
+      ctsan vectors my-clips/ --external captioned-pictures/ --teacher all-MiniLM-L6-v2/ --out vectors.txt
       ctsan train embed --corpus my-clips/ --vectors vectors.txt --set model.embedding_dim=128 --out runs/it
     """
-    from ctsan.data.reading import read_corpus
+    from ctsan.data.reading import read_corpora
     from ctsan.errors import UsageError
     from ctsan.text.distilled_vectors import distil, save_vectors
     from ctsan.text.sentence_teacher import SentenceTeacher
 
     if out.suffix == ".json":
         raise UsageError(f"{out}: vectors are written as text. Name a text file: {out.with_suffix('.txt')}")
-    captions = list(read_corpus(corpus).captions("train"))
+    captions = list(read_corpora(corpora, external=external).captions("train"))
     if not captions:
         raise UsageError(
-            f"{corpus}: there are no training captions. Write some: 'ctsan corpus check' shows what is there."
+            f"{listed(corpora)}: there are no training captions. Write some: 'ctsan corpus check' shows what "
+            "is there."
         )
     others = [sentence for file in text for sentence in _lines(file)]
     model = SentenceTeacher(teacher)
@@ -89,8 +98,9 @@ def command(
             ("file", str(out)),
         ]
     )
+    paths = [*(f"--corpus {path}" for path in corpora), *(f"--external {path}" for path in external)]
     click.echo(
-        f"Now: ctsan train embed --corpus {corpus} --vectors {out} --set model.embedding_dim={dim} --out RUN"
+        f"Now: ctsan train embed {' '.join(paths)} --vectors {out} --set model.embedding_dim={dim} --out RUN"
     )
 
 

@@ -26,7 +26,7 @@ class Clip:
     captions: tuple[str, ...] = ()
     split: Split | None = None  # None only in a corpus without captions
     source: str = ""  # clips cut from one video share it, and never stand on two sides of a split
-    times: int = 1  # how often it is learnt from where most are once: see `join_corpora`
+    times: int = 1  # how often it is learnt from where most are once: see `unite_corpora`
     others: bool = False  # somebody else captioned it, who may use other words for the same
     extra: Mapping[str, object] = field(default_factory=dict)  # further keys of our own format, as given
     origin: tuple[Path, int] | None = None  # file and line that declared it, for messages
@@ -102,7 +102,7 @@ class CorpusPart:
     """One of several corpora that are used as one."""
 
     corpus: Corpus  # as it is by itself
-    ids: Mapping[str, str]  # from a clip's id by itself to its id among all
+    ids: Mapping[str, str]  # from a clip's id by itself to its id among all; of clips that are used
 
 
 def parts_of(corpus: Corpus) -> tuple[CorpusPart, ...]:

@@ -56,20 +56,25 @@ def inspect_corpus(path: Path | str, *, seed: int = 0) -> tuple[Corpus, list[Pro
     return corpus, problems
 
 
-def read_corpora(paths: Sequence[Path], *, seed: int = 0) -> Corpus:
+def read_corpora(paths: Sequence[Path], *, external: Sequence[Path] = (), seed: int = 0) -> Corpus:
     """Read one corpus, or several as one: see `unite_corpora`.
+
+    Args:
+        external: corpora that others captioned, of which the training clips are added.
 
     Raises:
         CorpusError: with every problem that `inspect_corpora` finds.
         UsageError: a corpus is given twice.
     """
-    corpus, problems = inspect_corpora(paths, seed=seed)
+    corpus, problems = inspect_corpora(paths, external=external, seed=seed)
     if problems:
         raise CorpusError(problems)
     return corpus
 
 
-def inspect_corpora(paths: Sequence[Path], *, seed: int = 0) -> tuple[Corpus, list[Problem]]:
+def inspect_corpora(
+    paths: Sequence[Path], *, external: Sequence[Path] = (), seed: int = 0
+) -> tuple[Corpus, list[Problem]]:
     """The corpora as one as far as they can be read, and everything that is wrong with each and between them.
 
     Raises:
@@ -77,10 +82,18 @@ def inspect_corpora(paths: Sequence[Path], *, seed: int = 0) -> tuple[Corpus, li
     """
     inspected = [inspect_corpus(path, seed=seed) for path in paths]
     problems = [problem for _, some in inspected for problem in some]
-    if len(inspected) == 1:
+    if len(inspected) == 1 and not external:
         return inspected[0]
     corpora = [corpus for corpus, _ in inspected]
-    united, between = unite_corpora(list(zip(paths, corpora, strict=True)))
+    more = [(path, _read_external(path, problems)) for path in external]
+    united, between = unite_corpora(list(zip(paths, corpora, strict=True)), more)
+    for path, part in zip(external, united.parts[len(paths) :], strict=True):
+        if part.corpus.clips and not part.ids:
+            what = (
+                "no clip of it can be learnt from: they have no captions, are for validation or test, or are "
+                "in another corpus that is given"
+            )
+            problems.append(Problem(path, None, what, "Leave out this --external."))
     return united, [*problems, *between]
 
 
@@ -128,11 +141,24 @@ def _read(path: Path, problems: list[Problem]) -> Corpus:
     return nothing
 
 
-def _with_splits(corpus: Corpus, problems: list[Problem], seed: int) -> Corpus:
-    """The corpus with splits made for it where it has captions and none; splits that it gives are checked."""
+def _read_external(path: Path, problems: list[Problem]) -> Corpus:
+    """A corpus as its files say: no splits are made, as all clips without one are learnt from."""
+    found: list[Problem] = []
+    corpus = _read(path, found)
+    _check_has_clips(corpus, found)
+    problems += found
+    return corpus
+
+
+def _check_has_clips(corpus: Corpus, problems: list[Problem]) -> None:
     if not corpus.clips and not problems:
         remedy = "Check that its files are complete."
         problems.append(Problem(corpus.root, None, "the corpus has no clips", remedy))
+
+
+def _with_splits(corpus: Corpus, problems: list[Problem], seed: int) -> Corpus:
+    """The corpus with splits made for it where it has captions and none; splits that it gives are checked."""
+    _check_has_clips(corpus, problems)
     if any(clip.split for clip in corpus):
         corpus = replace(corpus, has_own_splits=True)
         if corpus.format in OFFICIAL_READERS:

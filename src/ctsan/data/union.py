@@ -1,7 +1,8 @@
-"""Several corpora used as one: all their clips, each in the split that it has by itself."""
+"""Several corpora used as one: all clips of one's own, and the training clips of external corpora."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,11 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from ctsan.data.corpus import Clip, Corpus, CorpusPart, Item, ItemTask, Split
+from ctsan.data.readers.own import MOST_TIMES
 from ctsan.errors import Problem, UsageError
 
 
-def unite_corpora(corpora: Sequence[tuple[Path, Corpus]]) -> tuple[Corpus, list[Problem]]:
+def unite_corpora(
+    corpora: Sequence[tuple[Path, Corpus]], external: Sequence[tuple[Path, Corpus]] = ()
+) -> tuple[Corpus, list[Problem]]:
     """One corpus of several, and a problem for each source that two of them put on different sides.
+
+    Splits and items are those of `corpora`. Of `external`, captioned clips of the split train or of none are
+    training clips, but for files that `corpora` hold and sources that they hold out for validation or test.
+    Own training clips are repeated so often that their captions are at least half of all.
 
     A clip keeps its id where no other corpus has it; otherwise the id follows the name of the corpus' folder,
     with as many of the folders above it as tell the corpora apart: `holiday/0001.mp4`.
@@ -24,25 +32,30 @@ def unite_corpora(corpora: Sequence[tuple[Path, Corpus]]) -> tuple[Corpus, list[
 
     Args:
         corpora: where each was read from, and the corpus.
+        external: the same of corpora that others captioned.
 
     Raises:
         UsageError: a corpus is given twice, or there are no ids that tell all clips apart.
     """
-    places = [path.resolve() for path, _ in corpora]
+    given = [*corpora, *external]
+    places = [path.resolve() for path, _ in given]
     for number, place in enumerate(places):
         if place in places[:number]:
-            raise UsageError(f"{corpora[number][0]}: this corpus is given twice. Give each corpus once.")
-    whole = [corpus for _, corpus in corpora]
-    labels, ids = _labels_and_ids(places, whole)
+            raise UsageError(f"{given[number][0]}: this corpus is given twice. Give each corpus once.")
+    whole = [corpus for _, corpus in given]
     files = _RealPaths()
+    clips = [list(_with_sources(corpus, files)) for corpus in whole]
+    own, taken = clips[: len(corpora)], _external_training_clips(clips, len(corpora), files)
+    clips = [*_repeated(own, taken), *taken]
+    labels, ids = _labels_and_ids(places, clips)
     clips = [
-        [replace(clip, id=own[clip.id], source=source) for clip, source in _with_sources(corpus, files)]
-        for corpus, own in zip(whole, ids, strict=True)
+        [replace(clip, id=new_ids[clip.id]) for clip in some]
+        for some, new_ids in zip(clips, ids, strict=True)
     ]
     items: dict[tuple[ItemTask, Split], tuple[Item, ...]] = {}
-    for corpus, own in zip(whole, ids, strict=True):
-        for key, some in corpus.items.items():
-            renamed = (replace(item, clip=own.get(item.clip, item.clip)) for item in some)
+    for (_, corpus), new_ids in zip(corpora, ids, strict=False):
+        for key, asked in corpus.items.items():
+            renamed = (replace(item, clip=new_ids.get(item.clip, item.clip)) for item in asked)
             items[key] = (*items.get(key, ()), *renamed)
     notes = [f"{label}: {note}" for label, corpus in zip(labels, whole, strict=True) for note in corpus.notes]
     united = Corpus(
@@ -52,8 +65,8 @@ def unite_corpora(corpora: Sequence[tuple[Path, Corpus]]) -> tuple[Corpus, list[
         clips=tuple(clip for some in clips for clip in some),
         items=items,
         notes=(*notes, *_shared_file_notes(clips, files)),
-        has_own_splits=any(corpus.has_own_splits for corpus in whole),
-        parts=tuple(CorpusPart(corpus, own) for corpus, own in zip(whole, ids, strict=True)),
+        has_own_splits=any(corpus.has_own_splits for _, corpus in corpora),
+        parts=tuple(CorpusPart(corpus, new_ids) for corpus, new_ids in zip(whole, ids, strict=True)),
     )
     return united, list(_leaks_between(clips, whole))
 
@@ -69,8 +82,53 @@ def parts_without_items(corpus: Corpus, clips: Iterable[Clip], items: Iterable[I
     return [part for part, ids in found if asked and ids and not ids & asked]
 
 
+def _external_training_clips(
+    clips: Sequence[Sequence[Clip]], num_own: int, files: _RealPaths
+) -> list[list[Clip]]:
+    """Of each corpus after the first `num_own`, the clips that are learnt from; a file is taken once."""
+    own = [clip for some in clips[:num_own] for clip in some]
+    held = {files[clip.path] for clip in own}
+    held_out = {clip.source for clip in own if clip.split not in (None, "train")}
+    taken = []
+    for some in clips[num_own:]:
+        new = []
+        for clip in some:
+            file = files[clip.path]
+            if is_for_training(clip) and file not in held and clip.source not in held_out:
+                held.add(file)
+                new.append(replace(clip, split="train", times=1, others=True))
+        taken.append(new)
+    return taken
+
+
+def is_for_training(clip: Clip) -> bool:
+    """Whether a clip of an external corpus can be learnt from; where it gives no splits, all can."""
+    return bool(clip.captions) and clip.split in (None, "train")
+
+
+def _repeated(own: Sequence[Sequence[Clip]], taken: Sequence[Sequence[Clip]]) -> list[list[Clip]]:
+    """Own clips, those for training so often that their captions are at least half of all."""
+
+    def num_captions(clips: Iterable[Clip], *, others: bool) -> int:
+        learnt = (clip for clip in clips if clip.split == "train" and clip.others == others)
+        return sum(clip.times * len(clip.captions) for clip in learnt)
+
+    every = [clip for some in (*own, *taken) for clip in some]
+    num_own = num_captions(every, others=False)
+    times = math.ceil(num_captions(every, others=True) / num_own) if any(taken) and num_own else 1
+    return [
+        [
+            replace(clip, times=min(times * clip.times, MOST_TIMES))
+            if clip.split == "train" and not clip.others
+            else clip
+            for clip in some
+        ]
+        for some in own
+    ]
+
+
 def _labels_and_ids(
-    places: Sequence[Path], corpora: Sequence[Corpus]
+    places: Sequence[Path], corpora: Sequence[Sequence[Clip]]
 ) -> tuple[list[str], list[dict[str, str]]]:
     """What to call each corpus, and the ids of its clips: the shortest labels that make all different."""
     counts = Counter(clip_id for corpus in corpora for clip_id in {clip.id for clip in corpus})
@@ -90,12 +148,12 @@ def _labels_and_ids(
     raise UsageError(f"{places[0]}: two clips would have the id {clip_id!r}. Rename one of them.")
 
 
-def _with_sources(corpus: Corpus, files: _RealPaths) -> Iterator[tuple[Clip, str]]:
+def _with_sources(corpus: Corpus, files: _RealPaths) -> Iterator[Clip]:
     """The clips, each with its source as several corpora know it."""
     paths = {clip.id: clip.path for clip in corpus}
     for clip in corpus:
         named_after = paths.get(clip.source)
-        yield clip, clip.source if named_after is None else files[named_after]
+        yield clip if named_after is None else replace(clip, source=files[named_after])
 
 
 def _leaks_between(clips: Sequence[Sequence[Clip]], corpora: Sequence[Corpus]) -> Iterator[Problem]:

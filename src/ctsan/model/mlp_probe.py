@@ -96,4 +96,4 @@ class MLPProbe(nn.Module):
 def _batches(num_clips: int) -> Iterator[Tensor]:
     """Clips in random order, all of them again and again."""
     while True:
-        yield from torch.randperm(num_clips).split(_BATCH)
+        yield from torch.split(torch.randperm(num_clips), _BATCH)

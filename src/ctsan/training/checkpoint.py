@@ -89,7 +89,10 @@ def load_checkpoint(
         what = (
             f"it was made with {header['num_examples']:,} training examples, and there are {num_examples:,}"
         )
-        raise RunError(f"{file}: {what}. Train on the same corpus, or name another folder for a new run.")
+        raise RunError(
+            f"{file}: {what}. Train on the same corpora (--corpus and --external), or name "
+            "another folder for a new run."
+        )
     fill_with(file, model, _without_removed(_below("model/", tensors)))
     if average is not None:
         average.restore(_below("average/", tensors))
