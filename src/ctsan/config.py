@@ -207,16 +207,19 @@ _SECTIONS: dict[str, type] = get_type_hints(Settings)
 
 PROFILES: Mapping[str, Settings] = {
     "paper": Settings(),
-    # Chosen by validation on a few hundred clips with 20 captions each.
+    # Chosen by validation on a few thousand clips with 20 captions each.
     "laptop": Settings(
-        model=ModelSettings(hidden_dim=256, region_kernel=1, max_frames=10, dropout=0.3, say_from_words=True),
-        detector=DetectorSettings(attention_dim=32, dropout=0.5, trace_dropout=0.7, pace=0.1),
+        model=ModelSettings(
+            hidden_dim=256, num_layers=1, region_kernel=1, max_frames=10, dropout=0.3, say_from_words=True
+        ),
+        detector=DetectorSettings(
+            prior_weight=0.5, attention_dim=32, dropout=0.5, probe="mlp", tie_traces=True, pace=2.0
+        ),
         init=InitSettings(
             standardise_channels=True,
             pca_regions=True,
             word_frequencies=True,
-            concept_gain=0.1,
-            attention_gate=0.1,
+            attention_gate=1.0,
             frame_memory=20,
         ),
         retrieval=RetrievalSettings(sketch_dim=2000, joint_dim=256, captions_per_clip=2),
@@ -230,11 +233,12 @@ PROFILES: Mapping[str, Settings] = {
         ),
         optimiser=OptimiserSettings(learning_rate=2e-3, schedule="cosine", warmup_steps=20, averaging=0.98),
         training=TrainingSettings(
-            batch_size=8,
-            captions_per_clip=20,
+            batch_size=32,
+            captions_per_clip=5,
             steps=1000,
             patience=6,
             transfer="shared",
+            out_of_fold=True,
             mirror=False,
             report_every=10,
             checkpoint_every=100,
