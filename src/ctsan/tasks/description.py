@@ -13,6 +13,7 @@ from ctsan.config import DecodingSettings
 from ctsan.data.batches import CaptionBatch, encode_captions, pad_words
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores, cider_of_each
+from ctsan.evaluation.grammar import grammar_fault
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.mean_pooling import MeanPooling
@@ -80,7 +81,7 @@ class DescriptionTask:
         self._begins = {clip.id: _OTHERS_BEGIN if clip.others else BOS for clip in clips.train}
         self._examples = self._clips_with_captions(captions_per_clip)
         self._reward = CiderReward(
-            {clip.id: [tokenize(caption) for caption in clip.captions] for clip in clips.train}
+            {clip.id: [tokenize(caption) for caption in self._to_learn(clip)] for clip in clips.train}
             if reward_weight
             else {}
         )
@@ -217,6 +218,12 @@ class DescriptionTask:
             if clip.id in captions
         ]
 
+    def _to_learn(self, clip: Clip) -> Sequence[str]:
+        """The captions without a grammar fault, where these are skipped; all where each has one."""
+        if not self.decoding.skip_faulty:
+            return clip.captions
+        return [caption for caption in clip.captions if grammar_fault(caption) is None] or clip.captions
+
     def _clips_with_captions(self, captions_per_clip: int) -> list[tuple[Captioned, ...]]:
         """All examples: a clip with some of its captions in each, or some pictures with theirs."""
         examples: list[tuple[Captioned, ...]] = []
@@ -225,7 +232,7 @@ class DescriptionTask:
             encoded = [
                 [self._begins[clip.id], *words]
                 for _, *words in encode_captions(
-                    clip.captions, self._vocabulary, max_words=self.decoding.max_words
+                    self._to_learn(clip), self._vocabulary, max_words=self.decoding.max_words
                 )
             ]
             parts = [

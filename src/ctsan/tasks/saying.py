@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ctsan.config import DecodingSettings
+from ctsan.evaluation.grammar import grammar_fault
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.dual_encoder import DualEncoder
@@ -31,7 +32,7 @@ Speaker = Member[DescriptionModel] | Member[DualEncoder]
 
 class Said(NamedTuple):
     text: str
-    score: float  # the sentences of a clip are ordered by it
+    score: float  # the sentences of a clip are ordered by it, those with a grammar fault after the others
     log_probability: float  # as of a `Sentence`: of a word, in the mean
 
 
@@ -54,7 +55,8 @@ def describe(
 
     where log p is the mean over a sentence's words, embedding the mean of the standardised cosines, and CIDEr
     what the phrase probe expects. The probe also leads the search: `guiding` times the CIDEr of a sentence's
-    beginning is added to its log-probability.
+    beginning is added to its log-probability. With `skip_faulty`, hypotheses with a grammar fault come after
+    those without one, whatever their scores.
 
     Args:
         encodings: of each member, a row a clip.
@@ -67,7 +69,7 @@ def describe(
         telling,
         words,
         decoding,
-        n_best=decoding.beam if judging else n_best,
+        n_best=decoding.beam if judging or decoding.skip_faulty else n_best,
         enough=math.ceil(_TO_CHOOSE_FROM * decoding.beam) if judging else None,
         worth=(lambda begun, clips: decoding.guiding * expected(begun, clips))
         if expected and decoding.guiding
@@ -78,7 +80,7 @@ def describe(
         for own in found
     ]
     if not judging:
-        return said
+        return [_ordered(own, decoding)[:n_best] for own in said]
     likely = _BESIDE_EXPECTED if expected else 1.0
     worth = (decoding.suiting * _suits(judging, said)).tolist()
     if expected:
@@ -87,8 +89,16 @@ def describe(
     chosen, others = [], iter(worth)
     for some in said:
         scored = [each._replace(score=likely * each.log_probability + next(others)) for each in some]
-        chosen.append(sorted(scored, key=lambda each: -each.score)[:n_best])
+        chosen.append(_ordered(scored, decoding)[:n_best])
     return chosen
+
+
+def _ordered(hypotheses: Sequence[Said], decoding: DecodingSettings) -> list[Said]:
+    """The best first; those with a grammar fault last, where they are skipped."""
+    by_score = sorted(hypotheses, key=lambda each: -each.score)
+    if not decoding.skip_faulty:
+        return by_score
+    return sorted(by_score, key=lambda each: grammar_fault(each.text) is not None)
 
 
 @lru_cache(maxsize=8)
