@@ -162,6 +162,9 @@ def test_an_older_run_keeps_what_the_code_of_its_time_did() -> None:
     check_resumable(Path("run/settings.json"), values, read.to_json())  # it goes on as it began
     with pytest.raises(UsageError, match="ensemble.standardise is True there and False now"):
         check_resumable(Path("run/settings.json"), values, PROFILES["paper"].to_json())
+    older = PROFILES["laptop"].to_json()
+    assert older["decoding"].pop("skip_faulty")
+    assert not settings_from_json(older).decoding.skip_faulty
     with pytest.raises(UsageError, match="Unknown setting 'hearing'"):
         load_settings("paper", ["decoding.hearing=0.1"])
     with pytest.raises(UsageError, match="Unknown setting 'corrupt_concepts'"):
