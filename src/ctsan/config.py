@@ -46,6 +46,7 @@ DecoderKind = Annotated[
 Probe = Annotated[Literal["none", "ridge", "mlp"], _one_of("none", "ridge", "mlp")]
 RandomWordsKind = Annotated[Literal["redrawn", "fixed"], _one_of("redrawn", "fixed")]
 Negatives = Annotated[Literal["clips", "sentences", "both"], _one_of("clips", "sentences", "both")]
+ChoiceNegatives = Annotated[Literal["question", "batch"], _one_of("question", "batch")]
 Transfer = Annotated[Literal["detector", "shared"], _one_of("detector", "shared")]
 Precision = Annotated[Literal["auto", "float32", "bfloat16"], _one_of("auto", "float32", "bfloat16")]
 
@@ -115,6 +116,9 @@ class LossSettings:
     reward_weight: Weight = 0.0  # of learning from the CIDEr of its own sentences; the paper has none
     reward_from: Share = 0.0  # the share of the training after which that begins
     choice_margin: Positive = 1.0  # Δ
+    # What a right sentence is told from: the other choices of its question, as in the paper, or the right
+    # sentences of the other clips in a batch as well.
+    choice_negatives: ChoiceNegatives = "question"
     retrieval_margin: Positive = 3.0  # Δ
     # Σ_k Σ_l of the paper's retrieval loss, where k is the query in one sentence and the clip in another:
     # other clips for each query as it is tested, other sentences for each clip, or both sums.
@@ -262,6 +266,7 @@ _BEFORE: Mapping[str, object] = {
     "init.pca_regions": True,
     "init.standardise_channels": True,
     "init.word_frequencies": True,
+    "loss.choice_negatives": "question",
     "loss.retrieval_negatives": "both",
     "training.out_of_fold": False,
     "training.transfer": "shared",

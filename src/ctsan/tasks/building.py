@@ -180,6 +180,7 @@ def build_task(
                 validation=_items(ChoiceItem, "choose", corpus, split, words, per_clip=_ITEMS_PER_CLIP),
                 questions_per_clip=max(1, at_once // _SENTENCES_OF_CHOICE),
                 margin=loss.choice_margin,
+                negatives=loss.choice_negatives,
             )
         case "rank":
             return RetrievalTask(
