@@ -107,8 +107,8 @@ class Tracing:
     columns: NDArray[np.float64]  # (w + 1,); upright, as a player shows it
     concepts: tuple[Concept, ...]  # K, in order of rank
     raised: tuple[Concept, ...]  # the same, and last the one that was asked for if it is not among them
-    trace_confidences: NDArray[np.float32]  # (raised,): of the traces alone, where a probe has half the say
-    has_probe: bool  # whether a probe has half the say, so that confidences are not those of the traces alone
+    probe_confidences: NDArray[np.float32]  # (raised,): of a probe alone; those of the traces without one
+    has_probe: bool  # whether there is a probe, so that confidences are not those of the traces alone
     shares: NDArray[np.float32]  # (raised, L): what each trace adds to the traces' score of each of them
     caption: Caption
     output_weights: NDArray[np.float32] | None  # β, (words, K): attention on the concepts in saying a word

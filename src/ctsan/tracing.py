@@ -70,7 +70,7 @@ def trace_clip(
     attention = saying_attention(run, encoding, caption)
     frames = detection.attention.shape[1]
     rows, columns = cell_borders
-    of_traces = detection.scores if detection.learnt is None else detection.learnt
+    without_traces = detection.scores if detection.probed is None else detection.probed
     return Tracing(
         run=str(run.folder),
         said_by=tuple(str(each.folder) for each in said_by),
@@ -80,8 +80,8 @@ def trace_clip(
         columns=columns,
         concepts=concepts,
         raised=tuple(Concept(candidates[n], float(detection.confidences[0, n])) for n in raised),
-        trace_confidences=of_traces[0, raised].sigmoid().cpu().numpy(),
-        has_probe=detection.learnt is not None,
+        probe_confidences=without_traces[0, raised].sigmoid().cpu().numpy(),
+        has_probe=detection.probed is not None,
         shares=detector.shares(detection.states, numbers)[0].cpu().numpy(),
         caption=caption,
         output_weights=attention.output_weights,

@@ -45,7 +45,7 @@ def tracing(times: Sequence[float] = (0.0, 0.5, 1.0), *, caption: str = "a man r
         columns=BORDERS,
         concepts=concepts,
         raised=concepts,
-        trace_confidences=np.array([each.confidence for each in concepts], dtype=np.float32),
+        probe_confidences=np.array([each.confidence for each in concepts], dtype=np.float32),
         has_probe=False,
         shares=random.normal(0.2, size=(len(words), 16)).astype(np.float32),
         caption=Caption(caption, -1.0, -1.0),
@@ -162,7 +162,7 @@ def test_no_trace_stands_for_a_word_that_it_lowers() -> None:
     [none] = choose_traces(found, concept="man")
     assert (none.number, none.concept, none.share) == (None, None, 0)
     assert str(none) == "no trace raises 'man'"
-    by_probe = replace(found, has_probe=True, trace_confidences=np.full(4, 0.3, dtype=np.float32))
+    by_probe = replace(found, has_probe=True, probe_confidences=np.full(4, 0.3, dtype=np.float32))
     assert [str(trace) for trace in choose_traces(by_probe, concept="man")] == [
         "no trace raises 'man'; the probe raises it"
     ]
@@ -227,7 +227,7 @@ def test_the_traces_own_confidence_stands_beside_the_whole() -> None:
     face = typeface_for("a")
     alone = draw_concepts(found, {}, face)
     both = draw_concepts(
-        replace(found, trace_confidences=np.array([0.2, 0.9, 0.1, 0.4]), has_probe=True), {}, face
+        replace(found, probe_confidences=np.array([0.2, 0.9, 0.1, 0.4]), has_probe=True), {}, face
     )
     assert both.width > alone.width
     # In the bar of the first word, 150 pixels wide and ending in numbers, a dark line is at a fifth.

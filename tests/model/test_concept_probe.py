@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ctsan.model.average_detector import AverageDetector
 from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.model.concept_detector import Detection
 from ctsan.model.concept_probe import ConceptProbe
 from ctsan.model.mlp_probe import MLPProbe
 from ctsan.tasks.losses import detector_losses
@@ -44,10 +45,8 @@ def test_it_finds_words_that_depend_on_the_features(start: Start, margins: Margi
     said = (seen @ says.mT > 0).float()
     probe = ConceptProbe(channels=C, num_candidates=V)
     probe.start_from(seen, said, torch.ones(4000, dtype=torch.bool))
-    undecided = torch.full((500, V), -9.0)
-    found = (
-        probe.mix(probe.scores(new), undecided).sigmoid() > 0.25
-    )  # half the say, and more than an even chance
+    undecided = Detection(torch.full((500, V), -9.0), torch.zeros(0), torch.zeros(0))
+    found = probe.add_to(undecided, probe.scores(new)).confidences > 0.25  # half of an even chance
     margins.above("right", float((found == (new @ says.mT > 0)).float().mean()), 0.85)
 
 
@@ -96,6 +95,31 @@ def test_a_perceptron_finds_words_that_depend_on_the_features_in_no_linear_way()
         right[kind] = float(((probe.eval().scores(new) > 0) == (asked > 0)).float().mean())
     assert right[MLPProbe] > 0.7
     assert right[ConceptProbe] < 0.6
+
+
+def test_traces_beside_a_perceptron_begin_by_adding_nothing_and_learn_what_it_does_not_tell() -> None:
+    torch.manual_seed(0)
+    model = ClipEncoder(
+        channels=C,
+        embedding=drawn(V + 5, E),
+        candidate_words=torch.arange(5, V + 5),
+        hidden_dim=D,
+        detector=AverageDetector(hidden_dim=D, num_layers=1, num_candidates=V, dropout=0.0),
+        num_concepts=2,
+        probe=MLPProbe(channels=C, num_candidates=V),
+    )
+    model.start_from(frequencies=torch.full((V,), 0.2))
+    maps, real, said = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool), torch.ones(B, V)
+    assert model.probe is not None
+    found = model(maps, real).detection
+    torch.testing.assert_close(found.scores, model.probe.scores(model.means(maps, real)))
+    out_of_fold = drawn(B, V, seed=7)
+    encoding = model(maps, real, out_of_fold)
+    torch.testing.assert_close(encoding.detection.scores, out_of_fold)
+    losses = detector_losses(1.0, encoding, said)
+    torch.testing.assert_close(losses["concepts"], -out_of_fold.sigmoid().log().mean())
+    losses["concepts"].backward()
+    assert model.detector.name.weight.grad.abs().max() > 0
 
 
 def test_a_perceptron_is_fitted_alike_every_time_and_learns_nothing_more() -> None:

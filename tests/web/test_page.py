@@ -239,8 +239,8 @@ def test_a_word_that_the_traces_lower_has_nothing_to_show(page: playwright.Page,
         count = len(first["shares"])
         first["shares"] = fourth["shares"] = [-0.2] * (count - 1) + [0.1]
         raised = [-0.1] + [0.1] * (count - 2) + [0.3]
-        second |= {"shares": raised, "confidence": 0.6, "trace_confidence": 0.25}
-        third |= {"shares": [-0.1] * count, "confidence": 0.6, "trace_confidence": 0.25}
+        second |= {"shares": raised, "confidence": 0.6, "probe_confidence": 0.25}
+        third |= {"shares": [-0.1] * count, "confidence": 0.6, "probe_confidence": 0.25}
         route.fulfill(json=answer)
 
     page.route("**/api/clips/*/traces", lowered)

@@ -77,8 +77,8 @@ def command(
             for trace in shown
         ]
         concepts = [
-            {**listed, "trace_confidence": round(float(own), 4)}
-            for listed, own in zip(listed_concepts(tracing.raised), tracing.trace_confidences, strict=True)
+            {**listed, "probe_confidence": round(float(own), 4) if tracing.has_probe else None}
+            for listed, own in zip(listed_concepts(tracing.raised), tracing.probe_confidences, strict=True)
         ]
         line = {"clip": str(clip), "out": str(out), "caption": tracing.caption.text, "run": tracing.run}
         print_json(line | {"concepts": concepts, "traces": drawn, "effects": listed_effects(tracing.effects)})
@@ -92,11 +92,11 @@ def command(
 
 
 def _confidences(tracing: Tracing) -> str:
-    """Of the concept words, and in brackets those of the traces alone where they are others."""
+    """Of the concept words, and in brackets those of the probe alone, where there is one."""
     if not tracing.has_probe:
         return words_with_confidences(tracing.raised)
-    pairs = zip(tracing.raised, tracing.trace_confidences, strict=True)
-    return ", ".join(f"{each.word} {each.confidence:.2f} (traces {own:.2f})" for each, own in pairs)
+    pairs = zip(tracing.raised, tracing.probe_confidences, strict=True)
+    return ", ".join(f"{each.word} {each.confidence:.2f} (probe {own:.2f})" for each, own in pairs)
 
 
 def _numbers(text: str) -> list[int]:

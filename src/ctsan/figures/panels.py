@@ -88,11 +88,11 @@ def label_width(trace: ShownTrace, face: Typeface) -> int:
 def draw_concepts(tracing: Tracing, colours: Mapping[str, Colour], face: Typeface) -> Image.Image:
     """A bar for each concept word's confidence, in the colour of its trace if one is shown.
 
-    Where a probe has half the say, a line in the bar, and the second number, are the traces' own confidence.
+    Where there is a probe, a line in the bar, and the second number, are its confidence without the traces.
     """
     concepts = tracing.raised
     margin = max(round(face(TEXT).getlength(each.word)) for each in concepts)
-    heading = "concept words" + (", in brackets by the traces alone" if tracing.has_probe else "")
+    heading = "concept words" + (", in brackets by the probe alone" if tracing.has_probe else "")
     width = (
         margin + 12 + max(_BAR + (116 if tracing.has_probe else 54), round(face(HEADING).getlength(heading)))
     )
@@ -108,7 +108,7 @@ def draw_concepts(tracing: Tracing, colours: Mapping[str, Colour], face: Typefac
         draw.rectangle((left, top, end, bottom), fill=colour or _UNMARKED)
         number = f"{concept.confidence:.2f}"
         if tracing.has_probe:
-            own = float(tracing.trace_confidences[row - 1])
+            own = float(tracing.probe_confidences[row - 1])
             draw.line((left + round(_BAR * own), top, left + round(_BAR * own), bottom), fill=INK, width=2)
             number += f"  ({own:.2f})"
         draw.text((left + _BAR + 10, middle), number, PALE, face(HEADING), anchor="lm")

@@ -99,8 +99,7 @@ def _why_none(tracing: Tracing, row: int | None) -> str:
     if row is None:
         return "the traces together raise no concept word"
     concept = tracing.raised[row]
-    by_probe = tracing.has_probe and concept.confidence > tracing.trace_confidences[row]
-    return f"no trace raises '{concept.word}'" + ("; the probe raises it" if by_probe else "")
+    return f"no trace raises '{concept.word}'" + ("; the probe names it" if tracing.has_probe else "")
 
 
 class Stage:

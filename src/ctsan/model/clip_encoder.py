@@ -71,7 +71,7 @@ class ClipEncoder(nn.Module):
         channel_dropout: of a clip's channels in training, each in all frames at once; dropped here and there
             it would be seen all the same. The paper has none.
         video_encoder: in place of the paper's.
-        probe: has its say in the concept words of a detector that learns; the paper has none.
+        probe: names concept words beside a detector that learns; the paper has none.
         weighted: scale concept embeddings by their confidence, so that the language loss trains the detector;
             otherwise, as in the paper, they are looked up and it does not.
         prior_weight: w of p - w q, which concept words are ranked by: q is the share of training clips with
@@ -115,6 +115,8 @@ class ClipEncoder(nn.Module):
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
         self.probe = probe
+        if isinstance(probe, MLPProbe) and isinstance(detector, LearntWords):
+            nn.init.zeros_(detector.name.weight)
         self.encode_video = video_encoder or VideoEncoder(
             hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout, memory=memory
         )
@@ -154,6 +156,8 @@ class ClipEncoder(nn.Module):
             self.channel_scales.copy_(channels[1])
         if directions is not None:
             self.reduce.start_from(directions)
+        if isinstance(self.probe, MLPProbe):  # it knows the frequencies, and traces begin by adding nothing
+            frequencies = None
         if frequencies is not None and isinstance(self.detector, LearntWords):
             self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())
         if prior is not None and self.prior_weight:
@@ -180,8 +184,8 @@ class ClipEncoder(nn.Module):
         """Maps (B, N, h, w, C) to everything that is said of the clip later.
 
         Args:
-            concept_scores: (B, V), before the sigmoid: choose concept words by these, not by the
-                detector's own; (B, 0) for none.
+            concept_scores: (B, V), before the sigmoid, out of fold: choose concept words by these, not by the
+                detector's own, and take them for a probe's; (B, 0) for none.
         """
         regions = self.regions(maps)
         state = self.encode_video(regions, frame_is_real)
@@ -191,11 +195,14 @@ class ClipEncoder(nn.Module):
             return ClipEncoding(state, concepts, nothing.long(), nothing, None)
         seen = regions if isinstance(self.detector, LearntWords) else maps
         detection: Detection = self.detector(seen, frame_is_real)
+        if concept_scores is not None and not concept_scores.shape[1]:
+            concept_scores = None
         if self.probe is not None:
-            probed = self.probe.scores(self.means(maps, frame_is_real))
-            both = self.probe.mix(probed, detection.scores)
-            detection = detection._replace(scores=both, learnt=detection.scores)
-        if concept_scores is None or not concept_scores.shape[1]:
+            probed = concept_scores
+            if probed is None:
+                probed = self.probe.scores(self.means(maps, frame_is_real))
+            detection = self.probe.add_to(detection, probed)
+        if concept_scores is None:
             concept_scores = detection.scores
         words, confidences = self.top(concept_scores)
         return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)

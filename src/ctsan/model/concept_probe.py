@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ctsan.model.concept_detector import Detection
 from ctsan.model.ridge import regress
 
 _RIDGE = 1000.0  # as much as so many clips that tell nothing
@@ -49,6 +50,7 @@ class ConceptProbe(nn.Module):
         own = F.linear(F.layer_norm(means, means.shape[1:]), self.weight, self.bias)
         return own.logit(eps=1e-6)
 
-    def mix(self, own: Tensor, traces: Tensor) -> Tensor:
-        """Scores of the probe and of the traces, (B, V), to those of both: the mean of their confidences."""
-        return ((own.sigmoid() + traces.sigmoid()) / 2).logit(eps=1e-6)
+    def add_to(self, detection: Detection, probed: Tensor) -> Detection:
+        """The mean of the confidences of the probe and the traces, which learn as they would without it."""
+        both = ((probed.sigmoid() + detection.confidences) / 2).logit(eps=1e-6)
+        return detection._replace(scores=both, learnt=detection.scores, probed=probed)

@@ -105,11 +105,11 @@ def _traces(tracing: Tracing) -> schema.TracesAnswer:
             schema.RaisedConcept(
                 word=each.word,
                 confidence=each.confidence,
-                trace_confidence=float(own),
+                probe_confidence=float(own) if tracing.has_probe else None,
                 shares=_listed(shares),
             )
             for each, own, shares in zip(
-                tracing.raised, tracing.trace_confidences, tracing.shares, strict=True
+                tracing.raised, tracing.probe_confidences, tracing.shares, strict=True
             )
         ],
     )

@@ -95,7 +95,7 @@ class DescriptionAnswer(BaseModel):
 class RaisedConcept(BaseModel):
     word: str
     confidence: float
-    trace_confidence: float = Field(description="By the traces alone, where a probe has half the say.")
+    probe_confidence: float | None = Field(description="By the probe alone; null without one.")
     shares: list[float] = Field(description="What each trace adds to the traces' score of the word.")
 
 

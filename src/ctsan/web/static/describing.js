@@ -137,14 +137,13 @@ export class Describing {
     if (!weights) {
       const raised = found.shares.some((share) => share > 0);
       const why = raised ? `The traces together lower the score of “${word}”` : `No trace raises “${word}”`;
-      const probe = found.confidence > found.trace_confidence ? "; the probe raises it" : "";
+      const probe = found.probe_confidence === null ? "" : "; the probe names it";
       this.#light(null, `${why}${probe}`, null);
       say(at("trace-name").value);
       return;
     }
     const order = weights.map((_, trace) => trace).sort((one, other) => weights[other] - weights[one]);
-    const alone = percent(found.trace_confidence);
-    const own = alone === percent(found.confidence) ? "" : `; by the traces alone ${alone}`;
+    const own = found.probe_confidence === null ? "" : `; by the probe alone ${percent(found.probe_confidence)}`;
     this.#light(weights, `“${word}”, most by trace ${order[0] + 1}${own}`, word);
     at("trace").value = order[0] + 1;
   }
