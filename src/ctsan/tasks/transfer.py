@@ -90,8 +90,8 @@ def settings_with(
 def parts_taken(trained: Model, *, same_task: bool, transfer: Transfer) -> tuple[str, ...]:
     """The parts of a trained model that a new one starts from.
 
-    Its detector, with the probe beside it, and none if it has not learnt one; or what the models of all tasks share, and if it is of the
-    same task all but phrases.
+    Its detector, with the probe beside it, and none if it has not learnt one; or what the models of all tasks
+    share, and if it is of the same task all but phrases.
     """
     if transfer == "detector":
         detector = trained.clip_encoder.detector
