@@ -24,7 +24,7 @@ from ctsan.data.corpus import Clip, Corpus
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.lstm import State
 from ctsan.model.search import draw_sentences
-from ctsan.tasks.building import build_model, build_task
+from ctsan.tasks.building import build_model, build_task, start_probes
 from ctsan.tasks.description import DescriptionTask
 from ctsan.tasks.reward import CiderReward
 from ctsan.tasks.saying import NEVER_SAID
@@ -40,18 +40,23 @@ SETTINGS = (
     "detector.num_concepts=3",
     "model.dropout=0",
     "detector.dropout=0",
-    "detector.trace_dropout=0",
+)
+# Of eqs. 5, 6 and 14; otherwise concept words are those of `laptop`.
+PAPER_FORM = (
+    "model.num_layers=2",
+    "detector.probe=none",
+    "detector.tie_traces=false",
+    "detector.prior_weight=0",
 )
 
 
 def make_task(
     words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str, seed: int = 0
 ) -> DescriptionTask:
-    settings = load_settings(
-        "laptop", (*SETTINGS, "model.dropout=0", "detector.dropout=0", "detector.trace_dropout=0", *overrides)
-    )
+    settings = load_settings("laptop", (*SETTINGS, *overrides))
     settings = replace(settings, decoding=replace(settings.decoding, beam=3, max_words=6))
     model = build_model("describe", settings, words, grid=store.grid, channels=store.channels, seed=seed)
+    start_probes(model, clips, store, words)
     corpus = Corpus("animals", Path(), "own", tuple(clips))
     task = build_task("describe", settings, words, store, corpus, model=model, split="train")
     assert isinstance(task, DescriptionTask)
@@ -116,10 +121,13 @@ def test_others_teach_what_is_seen_and_not_how_to_speak(
     margins.below("deed first, own style / others'", float(ours.mean() / theirs.mean()), 0.9)
 
 
-def test_the_loss_is_equation_14(words: Words, clips: list[Clip], store: FeatureStore) -> None:
+@pytest.mark.parametrize("form", [PAPER_FORM, ()], ids=["paper", "laptop"])
+def test_the_loss_is_equation_14(
+    words: Words, clips: list[Clip], store: FeatureStore, form: tuple[str, ...]
+) -> None:
     """From what the model says, by hand: every clip counts alike, however many captions it has."""
     weights = ("loss.attention_weight=0.3", "loss.concept_weight=2", "loss.label_smoothing=0")
-    task = make_task(words, clips, store, *weights, "loss.reward_weight=0")
+    task = make_task(words, clips, store, *form, *weights, "loss.reward_weight=0")
     batch = task.batch([0, 3], mirrored=[False] * 2)
     encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real)
     decoded = task.model(batch.captions[:, :-1], encoding.of(batch.clip_of_caption))
@@ -134,7 +142,9 @@ def test_the_loss_is_equation_14(words: Words, clips: list[Clip], store: Feature
             a = attention[row, :steps].detach().double().numpy()
             terms[name][clip].append(math.sqrt((a.sum(axis=0) ** 2).sum()) + steps**2)
     assert encoding.detection is not None
-    p, truth = encoding.detection.confidences.detach().double().numpy(), batch.reference.numpy()
+    # The loss is of the traces alone: a probe beside them is fitted already.
+    scores = encoding.detection.scores if form else encoding.detection.learnt
+    p, truth = scores.detach().double().sigmoid().numpy(), batch.reference.numpy()
     missed = -(truth * np.log(p) + (1 - truth) * np.log(1 - p)).mean(axis=1)
 
     def mean(name: str) -> float:
@@ -156,13 +166,16 @@ def reached(model: DescriptionModel) -> set[str]:
     return {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
 
 
+@pytest.mark.parametrize("form", [PAPER_FORM, ()], ids=["paper", "laptop"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_which_parameters_each_loss_reaches(
-    words: Words, clips: list[Clip], store: FeatureStore, weighted: bool
+    words: Words, clips: list[Clip], store: FeatureStore, weighted: bool, form: tuple[str, ...]
 ) -> None:
-    task = make_task(words, clips, store, f"detector.weighted={weighted}".lower())
+    task = make_task(words, clips, store, *form, f"detector.weighted={weighted}".lower())
     batch = task.batch([0, 4, 8], mirrored=[False] * 3)
-    everything = {name for name, _ in task.model.named_parameters()}
+    probe = {name for name, _ in task.model.named_parameters() if name.startswith("clip_encoder.probe.")}
+    assert bool(probe) != bool(form)
+    everything = {name for name, _ in task.model.named_parameters()} - probe
     detector = {name for name in everything if name.startswith("clip_encoder.detector.")}
 
     task.losses(batch)["concepts"].backward()

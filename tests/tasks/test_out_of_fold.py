@@ -104,5 +104,6 @@ def test_training_chooses_words_by_them_and_asking_does_not(
     encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
     wanted, _ = task.model.clip_encoder.top(batch.concept_scores)
     assert torch.equal(encoding.concept_words, wanted)
-    without = set_up_task("describe", load_settings("laptop", SMALL[:-1]), words, store, corpus)
+    settings = load_settings("laptop", (*SMALL, "training.out_of_fold=false"))
+    without = set_up_task("describe", settings, words, store, corpus)
     assert without.batch([0, 1], mirrored=[False, False]).concept_scores.shape[1] == 0

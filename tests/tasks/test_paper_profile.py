@@ -102,7 +102,13 @@ def test_each_switch_of_init_changes_its_part_alone(
 def test_a_laptop_model_begins_with_what_the_clips_tell(
     words: Words, clips: Sequence[Clip], store: FeatureStore
 ) -> None:
-    model = begin("describe", load_settings("laptop", SIZES), words, clips, store)
+    own = (
+        "model.num_layers=2",
+        "detector.tie_traces=false",
+        "init.concept_gain=0.1",
+        "init.attention_gate=0.3",
+    )
+    model = begin("describe", load_settings("laptop", (*SIZES, *own)), words, clips, store)
     assert isinstance(model, DescriptionModel)
     encoder, detector = model.clip_encoder, model.clip_encoder.detector
     assert isinstance(encoder, ClipEncoder)
@@ -116,12 +122,14 @@ def test_a_laptop_model_begins_with_what_the_clips_tell(
     expected = torch.tensor([animal] * 4 + [deed] * 3).logit()
     torch.testing.assert_close(detector.name.bias.data, expected)
     assert detector.name.weight.abs().max() <= 0.1 * math.sqrt(6 / (4 * D + 7))
+    assert detector.name.weight.abs().max() > 0.075 * math.sqrt(6 / (4 * D + 7))
+    torch.testing.assert_close(encoder.frequencies, expected.sigmoid())
     said = model.decode.say.bias.softmax(dim=0)
     share = {word: said[number].item() for number, word in enumerate(words.vocabulary.words)}
     assert share["dog"] / share["a"] == pytest.approx(6.1 / 12.1, rel=1e-4)  # of 24 captions, half with "a"
     state = model.state_dict()
     for gate in ("decode.word_input.attention.gate", "decode.output_attention.gate"):
-        assert torch.equal(state[gate], torch.full_like(state[gate], 0.1))
+        assert torch.equal(state[gate], torch.full_like(state[gate], 0.3))
     for layer in range(2):
         bias = state[f"clip_encoder.encode_video.lstm.layers.{layer}.norm_input.bias"]
         torch.testing.assert_close(bias[:D], torch.full((D,), math.log(19)))

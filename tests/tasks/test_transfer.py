@@ -28,6 +28,16 @@ SETTINGS = (
     "retrieval.joint_dim=4",
 )
 TASKS: tuple[TaskName, ...] = ("describe", "fill", "choose", "rank")
+# Concept words as in the paper, and those of `laptop`.
+PAPER_FORM = (
+    "model.num_layers=2",
+    "detector.probe=none",
+    "detector.tie_traces=false",
+    "detector.prior_weight=0",
+)
+LAPTOP_FORM = ("detector.probe=mlp", "detector.tie_traces=true", "detector.prior_weight=0.5")
+forms = pytest.mark.parametrize("form", [PAPER_FORM, LAPTOP_FORM], ids=["paper", "laptop"])
+PROBE_ROWS = {"clip_encoder.probe.name.weight", "clip_encoder.probe.name.bias"}
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +70,24 @@ def weights(model: Model) -> dict[str, Tensor]:
     }
 
 
+@forms
 @pytest.mark.parametrize("task", TASKS)
 def test_all_of_the_same_task_is_taken_over_and_new_words_begin_anew(
-    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, task: TaskName
+    words: Words,
+    more: Words,
+    clips: Sequence[Clip],
+    store: FeatureStore,
+    task: TaskName,
+    form: tuple[str, ...],
 ) -> None:
-    trained, model = make_trained(task, words, store), make(task, more, store)
+    trained, model = make_trained(task, words, store, *form), make(task, more, store, *form)
     start_from_clips(model, clips, store, more, load_settings("laptop").init)
     fresh = weights(model)
     start_from_model(model, trained, transfer="shared")
     old, new = weights(trained), weights(model)
     assert new.keys() == old.keys()
+    if form == LAPTOP_FORM:  # of the new clips, not of those that the trained model saw
+        assert torch.equal(new.pop("clip_encoder.frequencies"), fresh["clip_encoder.frequencies"])
     grown = {name for name in new if new[name].shape != old[name].shape}
     assert grown == {
         "clip_encoder.embedding.weight",
@@ -77,6 +95,7 @@ def test_all_of_the_same_task_is_taken_over_and_new_words_begin_anew(
         "clip_encoder.detector.name.bias",
         "clip_encoder.candidate_words",
         *(("say.weight", "say.bias") if task in ("describe", "fill") else ()),
+        *(PROBE_ROWS if form == LAPTOP_FORM else ()),
     }
     for name in new.keys() - grown:
         assert torch.equal(new[name], old[name]), name
@@ -86,34 +105,49 @@ def test_all_of_the_same_task_is_taken_over_and_new_words_begin_anew(
         assert len(new[name]) > len(old[name])
 
 
+@forms
 @pytest.mark.parametrize("task", TASKS[1:])
 def test_another_task_takes_what_all_have_in_common(
-    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, task: TaskName
+    words: Words,
+    more: Words,
+    clips: Sequence[Clip],
+    store: FeatureStore,
+    task: TaskName,
+    form: tuple[str, ...],
 ) -> None:
-    trained, model = make_trained("describe", words, store), make(task, more, store)
+    trained, model = make_trained("describe", words, store, *form), make(task, more, store, *form)
     start_from_clips(model, clips, store, more, load_settings("laptop").init)
     fresh = weights(model)
     start_from_model(model, trained, transfer="shared")
     old, new = weights(trained), weights(model)
     shared = {name for name in new if name.startswith(("clip_encoder.", "word_input.", "lstm."))}
+    shared.discard("clip_encoder.frequencies")
     assert {"clip_encoder.channel_means", "clip_encoder.reduce.conv.weight"} < shared
     assert {"word_input.attention.relate", "clip_encoder.detector.attend.first.weight"} < shared
-    assert "lstm.layers.1.from_hidden.weight" in shared
+    assert ("lstm.layers.1.from_hidden.weight" in shared) == (form == PAPER_FORM)
+    assert (shared >= PROBE_ROWS) == (form == LAPTOP_FORM)
     for name in shared:
         assert torch.equal(new[name][: len(old[name])], old[name]), name
     for name in new.keys() - shared:
         assert torch.equal(new[name], fresh[name]), name
 
 
+@forms
 @pytest.mark.parametrize("kind", ["traces", "average"])
 @pytest.mark.parametrize("task", TASKS)
 def test_the_detector_alone_is_taken_over_where_that_is_asked_for(
-    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, task: TaskName, kind: str
+    words: Words,
+    more: Words,
+    clips: Sequence[Clip],
+    store: FeatureStore,
+    task: TaskName,
+    kind: str,
+    form: tuple[str, ...],
 ) -> None:
-    """As in the paper: with the regions that it sees, and nothing of the language."""
+    """As in the paper: with the regions that it sees and its probe, and nothing of the language."""
     settings = load_settings("paper", (*SETTINGS, f"detector.kind={kind}"))
-    trained = make_trained("describe", words, store, f"detector.kind={kind}")
-    model = make(task, more, store, f"detector.kind={kind}")
+    trained = make_trained("describe", words, store, *form, f"detector.kind={kind}")
+    model = make(task, more, store, *form, f"detector.kind={kind}")
     start_from_clips(model, clips, store, more, load_settings("laptop").init)
     fresh = weights(model)
     start_from_model(model, trained, transfer=settings.training.transfer)
@@ -127,7 +161,9 @@ def test_the_detector_alone_is_taken_over_where_that_is_asked_for(
         if is_taken:
             rows = new[name][: len(old[name])] if old[name].dim() else new[name]
             assert torch.equal(rows, old[name]), name
-    assert {name for name in taken if not name.startswith("clip_encoder.detector.")} == {
+    probe = {name for name in taken if name.startswith("clip_encoder.probe.")}
+    assert (probe >= PROBE_ROWS) == (form == LAPTOP_FORM)
+    assert {name for name in taken if not name.startswith("clip_encoder.detector.")} == probe | {
         "clip_encoder.reduce.conv.weight",
         "clip_encoder.channel_means",
         "clip_encoder.channel_scales",
@@ -201,15 +237,16 @@ def test_a_description_starts_from_other_tasks_too(words: Words, store: FeatureS
         "model.num_layers=1",
         "model.region_kernel=3",
         "detector.attention_dim=5",
+        "detector.tie_traces=true",
         "detector.enabled=false",
         "attention.input=false",
     ],
 )
 def test_models_of_other_sizes_are_refused(words: Words, store: FeatureStore, other: str) -> None:
-    trained = make("describe", words, store)
+    trained = make("describe", words, store, *PAPER_FORM)
     for task in TASKS:
         with pytest.raises(UsageError, match="do not fit the new model: .*there.*here"):
-            start_from_model(make(task, words, store, other), trained, transfer="shared")
+            start_from_model(make(task, words, store, *PAPER_FORM, other), trained, transfer="shared")
 
 
 def test_settings_of_the_trained_model_are_taken_unless_set() -> None:
@@ -270,3 +307,23 @@ def test_a_probe_of_concept_words_is_kept_or_learns_the_new_clips(
     start_probes(model, clips, store, more, keep=keep)
     assert bool((probe.weight == 7).all()) == keep
     assert bool((probe.bias > 0).any()) != keep
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("probe", ["ridge", "mlp"])
+def test_a_probe_that_is_kept_expects_no_new_word(
+    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, probe: str
+) -> None:
+    """It has learnt nothing of them: they must not come before the words that it knows."""
+    trained, model = (make("describe", each, store, f"detector.probe={probe}") for each in (words, more))
+    start_probes(trained, clips, store, words)
+    start_from_model(model, trained, transfer="shared")
+    start_probes(model, clips, store, more, keep=True)
+    seen = torch.from_numpy(store[clips[0].id].maps).float()[None]
+    is_real = torch.ones(1, seen.shape[1], dtype=torch.bool)
+    known, scores = (
+        each.clip_encoder.probe.scores(each.clip_encoder.means(seen, is_real))[0].sigmoid()
+        for each in (trained, model)
+    )
+    torch.testing.assert_close(scores[: len(known)], known)
+    assert scores[len(known) :].max() < 0.01

@@ -21,6 +21,7 @@ _HIDDEN_DROPOUT = 0.7  # a few thousand clips are soon known by heart
 _OTHERS = 0.1  # of a clip's weight has one that others have captioned
 _BATCH, _EPOCHS, _FEWEST_STEPS = 64, 10, 150
 _LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 0.2
+_RAREST = 1e-3  # share of clips: a word that is in fewer, or is not fitted, begins as if it were in so many
 
 
 class MLPProbe(nn.Module):
@@ -39,6 +40,8 @@ class MLPProbe(nn.Module):
         self.register_buffer("scale", torch.ones(channels))
         self.hidden = nn.Linear(channels, _HIDDEN)
         self.name = nn.Linear(_HIDDEN, num_candidates)
+        nn.init.zeros_(self.name.weight)
+        nn.init.constant_(self.name.bias, math.log(_RAREST / (1 - _RAREST)))
         self.requires_grad_(requires_grad=False)
 
     def start_from(self, means: Tensor, reference: Tensor, is_own: Tensor) -> None:
@@ -68,6 +71,7 @@ class MLPProbe(nn.Module):
                 optimiser.zero_grad()
                 (loss * counts[clips]).sum(dim=1).mean().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
                 optimiser.step()
+        optimiser.zero_grad()  # nothing is left of gradients, which are as large as the weights
         self.train(was_training)
         self.requires_grad_(requires_grad=False)
 
@@ -79,7 +83,7 @@ class MLPProbe(nn.Module):
         for layer, gain in ((self.hidden, 1.0), (self.name, 0.3)):
             nn.init.xavier_uniform_(layer.weight, gain=gain)
             nn.init.zeros_(layer.bias)
-        self.name.bias.copy_(reference.mean(dim=0).clamp(1e-3, 1 - 1e-3).logit())
+        self.name.bias.copy_(reference.mean(dim=0).clamp(_RAREST, 1 - _RAREST).logit())
 
     def scores(self, means: Tensor) -> Tensor:
         """What the probe alone says of mean features (B, C): (B, V), before a sigmoid."""

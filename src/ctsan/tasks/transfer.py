@@ -50,7 +50,7 @@ _SEEN_BY_DETECTOR = (
     "clip_encoder.channel_scales",
 )
 _COMMON_NAMES = {"decode.word_input.": "word_input.", "decode.lstm.": "lstm.", "read_forwards.": "lstm."}
-_PROBE = "clip_encoder.probe."
+_PROBE = "clip_encoder.probe"
 _FREQUENCIES = "clip_encoder.frequencies"  # of words in the training clips
 _PHRASES = "phrases."  # which a new model learns from its own clips at once
 # Words are held against concept words by another relation than that by which the next one is said.
@@ -90,14 +90,17 @@ def settings_with(
 def parts_taken(trained: Model, *, same_task: bool, transfer: Transfer) -> tuple[str, ...]:
     """The parts of a trained model that a new one starts from.
 
-    Its detector, none if it has not learnt one; or what the models of all tasks share, and if it is of the
-    same task all but phrases.
+    Its detector, with the probe beside it, and none if it has not learnt one; or what the models of all tasks
+    share, and if it is of the same task all but phrases.
     """
     if transfer == "detector":
         detector = trained.clip_encoder.detector
         if isinstance(detector, DecoupledDetector):  # which sees clips by its own
             return (_DETECTOR,)
-        return (_DETECTOR, *_SEEN_BY_DETECTOR) if isinstance(detector, LearntWords) else ()
+        if not isinstance(detector, LearntWords):
+            return ()
+        probe = () if trained.clip_encoder.probe is None else (_PROBE,)
+        return (_DETECTOR, *_SEEN_BY_DETECTOR, *probe)
     own = (name for name in _weights(trained) if not name.startswith(_PHRASES))
     return tuple(dict.fromkeys(name.partition(".")[0] for name in own)) if same_task else _SHARED
 
@@ -128,7 +131,7 @@ def start_from_model(
         }
         for each in (model, trained)
     )
-    for name in [name for name in new.keys() ^ old.keys() if name.startswith(_PROBE)]:
+    for name in [name for name in new.keys() ^ old.keys() if _is_of(name, _PROBE)]:
         (new if name in new else old).pop(name)  # it has learnt already, or is not wanted any more
     if new.keys() & {_FREQUENCIES} and not keep_frequencies:
         new.pop(_FREQUENCIES)
