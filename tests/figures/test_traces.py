@@ -164,7 +164,7 @@ def test_no_trace_stands_for_a_word_that_it_lowers() -> None:
     assert str(none) == "no trace raises 'man'"
     by_probe = replace(found, has_probe=True, probe_confidences=np.full(4, 0.3, dtype=np.float32))
     assert [str(trace) for trace in choose_traces(by_probe, concept="man")] == [
-        "no trace raises 'man'; the probe raises it"
+        "no trace raises 'man'; the probe names it"
     ]
     [nothing] = choose_traces(replace(found, shares=-np.abs(shares)))
     assert str(nothing) == "the traces together raise no concept word"

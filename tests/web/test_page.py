@@ -257,7 +257,7 @@ def test_a_word_that_the_traces_lower_has_nothing_to_show(page: playwright.Page,
     assert page.inner_text("#trace-name").endswith(f"most by trace {last}; by the traces alone 25 %")
     assert page.evaluate(is_lit)
     chips.nth(2).click()
-    assert re.fullmatch("No trace raises “.*”; the probe raises it", page.inner_text("#trace-name"))
+    assert re.fullmatch("No trace raises “.*”; the probe names it", page.inner_text("#trace-name"))
     assert not page.evaluate(is_lit)
     page.locator("#trace").focus()
     page.keyboard.press("Home")  # a trace that raises no word has no heat map either
