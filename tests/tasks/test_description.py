@@ -142,9 +142,7 @@ def test_the_loss_is_equation_14(
             a = attention[row, :steps].detach().double().numpy()
             terms[name][clip].append(math.sqrt((a.sum(axis=0) ** 2).sum()) + steps**2)
     assert encoding.detection is not None
-    # The loss is of the traces alone: a probe beside them is fitted already.
-    scores = encoding.detection.scores if form else encoding.detection.learnt
-    p, truth = scores.detach().double().sigmoid().numpy(), batch.reference.numpy()
+    p, truth = encoding.detection.scores.detach().double().sigmoid().numpy(), batch.reference.numpy()
     missed = -(truth * np.log(p) + (1 - truth) * np.log(1 - p)).mean(axis=1)
 
     def mean(name: str) -> float:
@@ -173,6 +171,8 @@ def test_which_parameters_each_loss_reaches(
 ) -> None:
     task = make_task(words, clips, store, *form, f"detector.weighted={weighted}".lower())
     batch = task.batch([0, 4, 8], mirrored=[False] * 3)
+    if not form:  # traces beside a probe begin by adding nothing, and the first gradient reaches W_p alone
+        torch.nn.init.normal_(task.model.clip_encoder.detector.name.weight)
     probe = {name for name, _ in task.model.named_parameters() if name.startswith("clip_encoder.probe.")}
     assert bool(probe) != bool(form)
     everything = {name for name, _ in task.model.named_parameters()} - probe

@@ -105,6 +105,7 @@ def test_a_laptop_model_begins_with_what_the_clips_tell(
     own = (
         "model.num_layers=2",
         "detector.tie_traces=false",
+        "detector.probe=none",
         "init.concept_gain=0.1",
         "init.attention_gate=0.3",
     )
