@@ -68,7 +68,8 @@ def test_its_traces_stand_for_what_they_raise(model: Predictor) -> None:
         candidates = list(model.runs[0].member.words.concepts.words)
         bias = encoder.detector.name.bias.detach().numpy()
         scores = tracing.shares.sum(axis=1) + [bias[candidates.index(each.word)] for each in tracing.raised]
-        np.testing.assert_allclose(tracing.trace_confidences, 1 / (1 + np.exp(-scores)), atol=1e-4)
+        sure = np.array([each.confidence for each in tracing.raised])
+        np.testing.assert_allclose(2 * sure - tracing.probe_confidences, 1 / (1 + np.exp(-scores)), atol=1e-4)
         shown = choose_traces(tracing)
         assert shown
         assert all(trace.share > 0 for trace in shown)

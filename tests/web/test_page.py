@@ -254,7 +254,7 @@ def test_a_word_that_the_traces_lower_has_nothing_to_show(page: playwright.Page,
     assert not page.evaluate(is_lit)
     chips.nth(1).click()
     last = page.get_attribute("#trace", "max")
-    assert page.inner_text("#trace-name").endswith(f"most by trace {last}; by the traces alone 25 %")
+    assert page.inner_text("#trace-name").endswith(f"most by trace {last}; by the probe alone 25 %")
     assert page.evaluate(is_lit)
     chips.nth(2).click()
     assert re.fullmatch("No trace raises “.*”; the probe names it", page.inner_text("#trace-name"))
