@@ -42,9 +42,9 @@ def command(
 ) -> None:
     """Draw CLIP, a video file or a picture, with the attention of some traces over it.
 
-    Beside it stand the concept words with their confidences, and in brackets those of the
-    probe alone, where there is one; below it the caption. Under each of its words are the concept words that it owes
-    most to (x2.2: it is 2.2 times as likely as without that concept word), and what one of the models that
+    Beside it stand the concept words with their confidences, and in brackets those of the probe alone, where
+    there is one; below it the caption. Under each of its words are the concept words that it owes most to
+    (x2.2: it is 2.2 times as likely as without that concept word), and what one of the models that
     said the caption attended to. By default the traces are those that raise the surest concept words most.
     Where no trace raises a word, the clip is shown without attention, and the figure says so.
     """
