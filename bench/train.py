@@ -101,7 +101,9 @@ def loss_of(model: DescriptionModel, batch: CaptionBatch, *, word_by_word: bool 
         weights.append(torch.stack([decoded.input_weights, decoded.output_weights]))
     both = torch.cat(weights, dim=2)  # (2, M, T, K)
     regulariser = sum(attention_regulariser(each, following != PAD).mean() for each in both)
-    concepts = concept_loss(encoding.detection.scores, batch.reference).mean()
+    detection = encoding.detection
+    learnt = detection.scores if detection.learnt is None else detection.learnt
+    concepts = concept_loss(learnt, batch.reference).mean()
     return torch.stack(likelihood).sum() / len(said) + 0.01 * regulariser + concepts
 
 
@@ -132,8 +134,7 @@ class TracesOneByOne(ConceptDetector):
             attention.append(torch.stack(looks, dim=1))
             states.append(state.top)
         together = torch.stack(states, dim=1)  # (B, L, D)
-        last = F.dropout(together.flatten(1), self.dropout, self.training)
-        return Detection(self.name(last), torch.stack(attention, dim=2), together)
+        return Detection(self.name_words(together), torch.stack(attention, dim=2), together)
 
 
 def with_parts(
@@ -198,16 +199,14 @@ def against(seconds: list[float], base: list[float]) -> dict[str, float]:
     return {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
 
 
-def measure_steps(
-    rounds: int, clock: Callable[[], float], *, captions: int = 20
-) -> dict[str, dict[str, Any]]:
+def measure_steps(rounds: int, clock: Callable[[], float]) -> dict[str, dict[str, Any]]:
     settings = PROFILES["laptop"]
     words = make_words(2000, 1800, settings.model.embedding_dim)
     model = _model(settings, words, channels=1280)
     batch = make_batch(
         words,
         clips=settings.training.batch_size,
-        captions=captions,
+        captions=settings.training.captions_per_clip,
         frames=settings.model.max_frames,
         channels=1280,
         longest=15,
@@ -236,9 +235,10 @@ def measure_steps(
     }
 
 
-def measure_recurrence(rounds: int, clock: Callable[[], float], *, captions: int = 20) -> dict[str, float]:
-    """Decoder, video encoder and traces, each two layers, forward and backward."""
+def measure_recurrence(rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Decoder, video encoder and traces, forward and backward."""
     settings = PROFILES["laptop"]
+    captions = settings.training.captions_per_clip
     dim, frames, clips = settings.model.hidden_dim, settings.model.max_frames, settings.training.batch_size
     torch.manual_seed(0)
     inputs = [
@@ -312,7 +312,10 @@ def main() -> None:
         print(json.dumps(found))
         return
     laptop = PROFILES["laptop"]
-    sizes = f"{laptop.training.batch_size} clips of {laptop.model.max_frames} frames, 20 captions each"
+    captions = laptop.training.captions_per_clip
+    sizes = (
+        f"{laptop.training.batch_size} clips of {laptop.model.max_frames} frames, {captions} captions each"
+    )
     rows = [
         (
             name,

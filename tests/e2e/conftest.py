@@ -41,7 +41,7 @@ def runs(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
         own = (
             f"--set=training.seed={seed}",
             f"--set=detector.enabled={name != 'plain'}".lower(),
-            f"--set=detector.probe={name == 'describe'}".lower(),
+            f"--set=detector.probe={'mlp' if name == 'describe' else 'none'}",
         )
         ctsan_here("train", task, *options, *quick, *own, "--out", folder / name)
     return {name: folder / name for name in names}

@@ -41,12 +41,11 @@ def test_help_lists_every_command() -> None:
 
 def test_help_promises_of_a_corpus_what_its_commands_do() -> None:
     [promise] = [line for line in ctsan("--help").stdout.splitlines() if line.split()[:1] == ["corpus"]]
-    assert promise.split(maxsplit=1)[1] == "Check, make and join corpora, and build their test items."
+    assert promise.split(maxsplit=1)[1] == "Check and make corpora, and build their test items."
     commands = ctsan("corpus", "--help").stdout.partition("Commands:")[2]
     assert [line.split()[0] for line in commands.strip().splitlines()] == [
         "check",
         "items",
-        "join",
         "make",
         "people",
     ]

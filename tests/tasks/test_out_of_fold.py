@@ -107,3 +107,23 @@ def test_training_chooses_words_by_them_and_asking_does_not(
     settings = load_settings("laptop", (*SMALL, "training.out_of_fold=false"))
     without = set_up_task("describe", settings, words, store, corpus)
     assert without.batch([0, 1], mirrored=[False, False]).concept_scores.shape[1] == 0
+
+
+@pytest.mark.parametrize("probe", ["none", "ridge", "mlp"])
+def test_a_resumed_training_goes_on_with_the_same_words(
+    words: Words, clips: list[Clip], store: FeatureStore, probe: str
+) -> None:
+    """Also where channel statistics came from another run, which may be gone by then."""
+    corpus = Corpus(
+        "animals", store.folder, "own", (*clips[:-2], *(replace(c, split="val") for c in clips[-2:]))
+    )
+    settings = load_settings("laptop", (*SMALL, f"detector.probe={probe}"))
+    trained = build_model("describe", settings, words, grid=store.grid, channels=store.channels, seed=1)
+    assert isinstance(trained.clip_encoder, ClipEncoder)
+    scales = torch.linspace(0.01, 3, store.channels)
+    trained.clip_encoder.start_from(channels=(torch.full_like(scales, 0.5), scales))
+    begun = set_up_task("describe", settings, words, store, corpus, init_from=trained)
+    resumed = set_up_task("describe", settings, words, store, corpus, is_resumed=True)
+    resumed.model.load_state_dict(begun.model.state_dict())
+    before, after = (task.batch([0, 1, 2], mirrored=[False] * 3) for task in (begun, resumed))
+    assert torch.equal(before.concept_scores, after.concept_scores)

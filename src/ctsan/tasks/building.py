@@ -122,12 +122,12 @@ def build_task(
     *,
     model: Model,
     split: Split = "val",
-    out_of_fold: Mapping[str, Tensor] | None = None,
+    out_of_fold: Callable[[], Mapping[str, Tensor] | None] | None = None,
 ) -> Task[Any]:
     """A task that learns from the training clips of a corpus and is measured on another split of it.
 
     Args:
-        out_of_fold: see `out_of_fold_scores`.
+        out_of_fold: gives what `out_of_fold_scores` does.
     """
     loss, at_once = settings.loss, settings.training.captions_per_clip
     shared: dict[str, Any] = {
@@ -281,7 +281,11 @@ def out_of_fold_scores(
         return None
     is_one_source = len({_source(clip) for clip in clips if not clip.others}) == 1
     sources = [clip.id if is_one_source and not clip.others else _source(clip) for clip in clips]
-    means, reference = _means(encoder.means, clips, store), _reference(clips, words)
+    device = encoder.candidate_words.device
+    means = _means(
+        lambda maps, is_real: encoder.means(maps.to(device), is_real.to(device)).cpu(), clips, store
+    )
+    reference = _reference(clips, words)
     fold: dict[str, int] = {}
     for external in (False, True):  # apart, so that every probe has clips of both kinds to learn from
         names = sorted({name for name, clip in zip(sources, clips, strict=True) if clip.others == external})

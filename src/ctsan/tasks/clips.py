@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -43,7 +44,8 @@ class TaskClips:
         learnt: the same as often as each is learnt from in an epoch.
 
     Args:
-        out_of_fold: scores (V,) for each training clip by a detector that has not seen it.
+        out_of_fold: gives scores (V,) for each training clip by a detector that has not seen it; None for
+            none. It is called for the first batch: a checkpoint may change the encoder until then.
     """
 
     def __init__(
@@ -54,10 +56,10 @@ class TaskClips:
         train: Sequence[Clip],
         validation: Sequence[Clip],
         max_frames: int,
-        out_of_fold: Mapping[str, Tensor] | None = None,
+        out_of_fold: Callable[[], Mapping[str, Tensor] | None] | None = None,
     ) -> None:
         self.store, self.words, self.max_frames = store, words, max_frames
-        self._out_of_fold = out_of_fold
+        self._out_of_fold = None if out_of_fold is None else cache(out_of_fold)
         self.train = [clip for clip in train if clip.id in store and clip.captions]
         self.learnt = [clip for clip in self.train for _ in range(clip.times)]
         self.validation = [clip for clip in validation if clip.id in store]
@@ -126,9 +128,10 @@ class TaskClips:
 
     def concept_scores(self, clips: Sequence[Clip]) -> Tensor:
         """What concept words of training clips are chosen by, (B, V); (B, 0): the detector's scores."""
-        if self._out_of_fold is None:
+        scores = None if self._out_of_fold is None else self._out_of_fold()
+        if scores is None:
             return torch.zeros(len(clips), 0)
-        return torch.stack([self._out_of_fold[clip.id] for clip in clips]).float()
+        return torch.stack([scores[clip.id] for clip in clips]).float()
 
     def encoded(self, members: Sequence[Member[Any]]) -> list[ClipEncoding]:
         """What each member makes of the validation clips, a row a clip."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ctsan.config import Settings
@@ -79,7 +80,7 @@ def set_up_task(
     out_of_fold = None
     encoder = model.clip_encoder
     if settings.training.out_of_fold and isinstance(encoder, ClipEncoder) and _detects(encoder):
-        out_of_fold = out_of_fold_scores(encoder, train, store, words)
+        out_of_fold = partial(out_of_fold_scores, encoder, train, store, words)
     built = build_task(task, settings, words, store, corpus, model=model, out_of_fold=out_of_fold)
     is_mirrored = settings.training.mirror and store.manifest.recipe.mirrored
     if settings.training.keep_clips and isinstance(encoder, ClipEncoder) and not is_mirrored:
