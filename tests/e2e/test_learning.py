@@ -1,7 +1,7 @@
 """What is learnt of clips with one moving thing: by the real commands, and told on clips that were not seen.
 
 What the training from seed 0 reaches, and the bound, which is far above what can be had without looking at
-clips and allows for other seeds (`make margins`):
+clips; `make margins` tries other seeds:
 
 - descriptions: CIDEr 1.44 (> .9), recall .524 (> .4), different .967 (> .7)
 - CIDEr lost with the concept words of another clip 1.16 (> .4); of blanks .700 (> .3), of choices .683
