@@ -1,15 +1,15 @@
 """What is learnt of clips with one moving thing: by the real commands, and told on clips that were not seen.
 
-Worst of ten trainings by `make margins` (five seeds, each with and without jitter of 1e-4), and the bound,
-which is far above what can be had without looking at clips:
+What the training from seed 0 reaches, and the bound, which is far above what can be had without looking at
+clips; `make margins` tries other seeds:
 
-- descriptions: CIDEr .841 (> .65), recall .449 (> .4), different .800 (> .6)
-- CIDEr lost with the concept words of another clip .111 (> .05); of choices .315 (> .1), of queries' mean
-  reciprocal rank .197 (> .06)
-- traces: .238 above uniform (> .1), .087 above another clip (> .03), the low ends of intervals
-- blanks .504 (> .4), choices .525 (> .33), R@10 .767 (> .5)
-- the lead of the right answer to the hardest question about eight clips (> .3): .917 for blanks, 1.04 for
-  choices, 4.27 for queries
+- descriptions: CIDEr 1.44 (> .9), recall .524 (> .4), different .967 (> .7)
+- CIDEr lost with the concept words of another clip 1.16 (> .4); of blanks .700 (> .3), of choices .683
+  (> .3), of queries' mean reciprocal rank .603 (> .25)
+- traces: .530 above uniform (> .25), .387 above another clip (> .15), the low ends of intervals
+- blanks .875 (> .6), choices .862 (> .55), R@10 .908 (> .65)
+- the lead of the right answer to the hardest question about eight clips (> .3): .918 for blanks, 1.68 for
+  choices, 11.5 for queries
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ def test_clips_are_described_with_their_concept_words(
     """
     splits = ("val", "test")
     found = [measured(described, corpus, capsys, "--split", split, "--beam", 3) for split in splits]
-    margins.above("CIDEr", mean(found, "CIDEr"), 0.65)
+    margins.above("CIDEr", mean(found, "CIDEr"), 0.9)
     margins.above("recall", mean(found, "recall"), 0.4)
-    margins.above("different", mean(found, "different"), 0.6)
+    margins.above("different", mean(found, "different"), 0.7)
 
 
 def lost_without_own_words(
@@ -139,12 +139,7 @@ def test_with_the_concept_words_of_another_clip_captions_are_worse(
     capsys: pytest.CaptureFixture[str],
     margins: Margins,
 ) -> None:
-    """The lead over a model without a detector is not asserted, for it depends on the length of the training.
-
-    CIDEr of a beam of 3: .10 to .27 more after 300 steps (five seeds), .14 and .07 less after 450 (the two
-    seeds that were weakest after 300).
-    """
-    margins.above("CIDEr lost", lost_without_own_words(described, corpus, capsys, "--beam", 3), 0.05)
+    margins.above("CIDEr lost", lost_without_own_words(described, corpus, capsys, "--beam", 3), 0.4)
 
 
 def test_traces_look_at_what_their_words_name(
@@ -164,8 +159,8 @@ def test_traces_look_at_what_their_words_name(
         capsys.readouterr()
         runpy.run_path(str(TRACES), run_name="__main__")
     found = json.loads(capsys.readouterr().out)
-    margins.above("above uniform", found["above uniform"]["low"], 0.1)
-    margins.above("above other clip", found["above other clip"]["low"], 0.03)
+    margins.above("above uniform", found["above uniform"]["low"], 0.25)
+    margins.above("above other clip", found["above other clip"]["low"], 0.15)
 
 
 def name_things(corpus: Path, out: Path, *, articles: tuple[str, ...]) -> None:
@@ -202,9 +197,9 @@ def asked(
 @pytest.mark.parametrize(
     ("task", "metric", "enough"),
     [
-        ("fill", "accuracy", 0.4),  # the commonest word would fill one blank in ten
-        ("choose", "accuracy", 0.33),  # of five
-        ("rank", "R@10", 0.5),  # of 60
+        ("fill", "accuracy", 0.6),  # the commonest word would fill one blank in ten
+        ("choose", "accuracy", 0.55),  # of five
+        ("rank", "R@10", 0.65),  # of 60
     ],
 )
 def test_questions_are_answered_far_above_chance(
@@ -220,7 +215,10 @@ def test_questions_are_answered_far_above_chance(
     margins.above(metric, reached(asked / task, corpora[task], metric, capsys), enough)
 
 
-@pytest.mark.parametrize(("task", "metric", "much"), [("choose", "accuracy", 0.1), ("rank", "MRR", 0.06)])
+@pytest.mark.parametrize(
+    ("task", "metric", "much"),
+    [("fill", "accuracy", 0.3), ("choose", "accuracy", 0.3), ("rank", "MRR", 0.25)],
+)
 def test_with_the_concept_words_of_another_clip_questions_are_answered_worse(
     task: str,
     metric: str,
@@ -230,9 +228,6 @@ def test_with_the_concept_words_of_another_clip_questions_are_answered_worse(
     capsys: pytest.CaptureFixture[str],
     margins: Margins,
 ) -> None:
-    """Blanks are left out: they are filled from what was seen without concept words, .61 rightly with a
-    clip's own and .58 with those of another.
-    """
     margins.above(f"{metric} lost", lost_without_own_words(asked / task, corpora[task], capsys), much)
 
 
