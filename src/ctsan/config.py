@@ -217,7 +217,7 @@ PROFILES: Mapping[str, Settings] = {
             hidden_dim=256, num_layers=1, region_kernel=1, max_frames=10, dropout=0.3, say_from_words=True
         ),
         detector=DetectorSettings(
-            prior_weight=0.5, attention_dim=32, dropout=0.5, probe="mlp", tie_traces=True, pace=2.0
+            prior_weight=0.5, attention_dim=32, dropout=0.5, probe="mlp", tie_traces=True, pace=0.5
         ),
         init=InitSettings(
             standardise_channels=True,
