@@ -216,6 +216,8 @@ def _train(order: Order, out: Path, ensemble: int | None, *, as_json: bool) -> N
             for number, (run, own) in enumerate(zip(runs, settings, strict=True), start=1):
                 if ensemble and processes.is_first:
                     warn(f"Member {number} of {ensemble}, in {run}:")
+                if processes.is_first and order.task != "embed" and _fits_probe(own):
+                    warn("Fitting the probe of concept words to the training clips.")
                 with processes.together():
                     task = load_task(order, clips, run, own)
                 result = _train_visibly(task, run, own, is_first=processes.is_first)
@@ -380,4 +382,13 @@ def _parting(metrics: Mapping[str, float], settings: Settings) -> str | None:
         f"The detector knows its training clips by heart: {known:.0%} of its words are right there, and "
         f"{new:.0%} on validation clips. {done} ('Words that deserve trust' in docs/training.md). More "
         "captioned clips help."
+    )
+
+
+def _fits_probe(settings: Settings) -> bool:
+    """Whether a perceptron is fitted before the first step, which takes up to minutes."""
+    return (
+        settings.detector.enabled
+        and settings.detector.probe == "mlp"
+        and settings.model.decoder == "semantic"
     )

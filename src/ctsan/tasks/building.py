@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -20,6 +21,7 @@ from ctsan.model.concept_probe import ConceptProbe
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.mean_pooling import MeanPooling
+from ctsan.model.mlp_probe import MLPProbe
 from ctsan.model.nearest_words import NearestWords
 from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.blank import BlankTask
@@ -247,7 +249,7 @@ def start_probes(
     is_own = torch.tensor([not clip.others for clip in clips])
     encoder = model.clip_encoder
     if isinstance(encoder, ClipEncoder) and encoder.probe is not None and not keep:
-        encoder.probe.start_from(_means(encoder.means, clips, store), _reference(clips, words), is_own)
+        _fit(encoder.probe, _means(encoder.means, clips, store), _reference(clips, words), is_own)
     if isinstance(model, DualEncoder) and (regression or model.phrases is not None):
         read = [
             [words.vocabulary.encode(tokenize(said)) or [UNK] for said in clip.captions] for clip in clips
@@ -297,9 +299,30 @@ def out_of_fold_scores(
         is_out = folds == number
         kind = ConceptProbe if encoder.probe is None else type(encoder.probe)
         probe = kind(channels=means.shape[1], num_candidates=reference.shape[1])
-        probe.start_from(means[~is_out], reference[~is_out], is_own[~is_out])
+        _fit(probe, means[~is_out], reference[~is_out], is_own[~is_out])
         scores[is_out] = probe.scores(means[is_out]).half()
     return {clip.id: own for clip, own in zip(clips, scores, strict=True)}
+
+
+_fitted: dict[str, dict[str, Tensor]] = {}  # weights of perceptrons, by what they were fitted to
+_MOST_FITTED = 4 * (_FOLDS + 1)
+
+
+def _fit(probe: ConceptProbe | MLPProbe, means: Tensor, reference: Tensor, is_own: Tensor) -> None:
+    """Fit a probe. A perceptron takes seconds, so that the many runs of tables in one process share it."""
+    if isinstance(probe, ConceptProbe):
+        probe.start_from(means, reference, is_own)
+        return
+    content = hashlib.sha256()
+    for tensor in (means, reference, is_own):
+        content.update(tensor.cpu().contiguous().numpy().tobytes())
+    key = content.hexdigest()
+    if key not in _fitted:
+        probe.start_from(means, reference, is_own)
+        if len(_fitted) >= _MOST_FITTED:
+            _fitted.pop(next(iter(_fitted)))
+        _fitted[key] = {name: tensor.clone() for name, tensor in probe.state_dict().items()}
+    probe.load_state_dict(_fitted[key])
 
 
 def _source(clip: Clip) -> str:
