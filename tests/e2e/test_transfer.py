@@ -146,7 +146,7 @@ def test_the_detector_alone_can_be_taken_over(
     assert "Take over the rest too: --transfer shared" in kept.stderr
     out = tmp_path / "run"
     told = ctsan(*starting, "--out", out).stderr
-    parts = ("detector", "reduce", "channel_means", "channel_scales")
+    parts = ("detector", "reduce", "channel_means", "channel_scales", "probe")
     named = tuple(f"clip_encoder.{part}" for part in parts)
     assert f"with the weights of its {', '.join(named)}. To its" in told
     run = open_run(out)
