@@ -2,10 +2,10 @@
 
 Worst of ten trainings by `make margins` (five seeds, each with and without jitter of 1e-4), and the bound:
 
-- by heart: CIDEr 5.64 (> 5)
+- by heart: CIDEr 6.06 (> 5)
 - others: confidence of horses .98 above that of others (> .5); deed first .05 (< .3) and .89 (> .7), the
   ratio of the styles .77 (< .9)
-- reward: what a drawn sentence is worth, 1.04 more (> .5)
+- reward: what a drawn sentence is worth, 1.75 more (> .5)
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def test_others_teach_what_is_seen_and_not_how_to_speak(
         return replace(clip, captions=(f"{deed} {animal}",) * 2, others=True)
 
     joined = [of_others(clip) if "horse" in clip.id else replace(clip, times=2) for clip in clips]
-    task = make_task(words, joined, store, "loss.reward_weight=0", seed=start.seed)
+    slow = ("init.concept_gain=0.1", "init.attention_gate=0.1")  # on twelve clips, for any seed
+    task = make_task(words, joined, store, *PAPER_FORM, *slow, "loss.reward_weight=0", seed=start.seed)
     every = range(len(task.kinds))
     batch = task.batch(every, mirrored=[False] * len(every))
     begins = batch.captions[:, 0].view(-1, 2)  # two captions of each clip
