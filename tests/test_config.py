@@ -175,3 +175,12 @@ def test_settings_need_no_torch() -> None:
     script = "import sys, ctsan.config; print('torch' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout == "False\n"
+
+
+@pytest.mark.parametrize(("rank_by", "prior_weight"), [("confidence", 0.0), ("lift", 1.0)])
+def test_settings_that_have_another_name_now_are_read(rank_by: str, prior_weight: float) -> None:
+    old = load_settings("laptop").to_json()
+    old["detector"].pop("prior_weight")
+    old["detector"] |= {"rank_by": rank_by, "probe": True}
+    read = settings_from_json(old)
+    assert (read.detector.prior_weight, read.detector.probe) == (prior_weight, "ridge")

@@ -79,8 +79,9 @@ class DetectorSettings:
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
     dropout: Share = 0.2
     trace_dropout: Share = 0.0  # whole traces, which keeps a few hundred clips from being known by heart
-    # Concept words from the mean feature of a clip as well, by a ridge regression or a perceptron that is
-    # fitted before training. A word's confidence is the mean of its and the traces'. The paper has none.
+    # Concept words from the mean feature of a clip as well, by a probe that is fitted before training: a
+    # ridge regression, whose confidence is averaged with the traces', or a perceptron, to whose scores the
+    # traces add theirs. The paper has none.
     probe: Probe = "none"
     tie_traces: Switch = False  # W_p is the same for all traces; in the paper each has its own part of it
     pace: Positive = 1.0  # times the learning rate, for the detector
@@ -158,8 +159,8 @@ class TrainingSettings:
     seed: Whole = 0
     keep_clips: Switch = False  # with --from: how clips are seen stays as it is, for several runs to share
     transfer: Transfer = "detector"  # with --from: it alone, or all that the two models share
-    # Concept words in training are chosen by five ridge regressions, each fitted without the clip's source,
-    # not by the detector, which knows its training clips by heart.
+    # Concept words in training are chosen by five probes, each fitted without the clip's source, not by the
+    # detector, which knows its training clips by heart.
     out_of_fold: Switch = False
     mirror: Switch = True
     evaluate_every: Count = 1  # epochs
@@ -273,10 +274,12 @@ _BEFORE: Mapping[str, object] = {
 }
 # In settings.json of older runs; they have no effect any more.
 _REMOVED = frozenset({"decoding.hearing", "training.corrupt_concepts"})
-# Values in settings.json of older runs that have another name now.
-_RENAMED: Mapping[tuple[str, str | bool], str] = {
-    ("detector.probe", False): "none",
-    ("detector.probe", True): "ridge",
+# Settings and values in settings.json of older runs that have other names now.
+_RENAMED: Mapping[tuple[str, object], tuple[str, object]] = {
+    ("detector.probe", False): ("detector.probe", "none"),
+    ("detector.probe", True): ("detector.probe", "ridge"),
+    ("detector.rank_by", "confidence"): ("detector.prior_weight", 0.0),
+    ("detector.rank_by", "lift"): ("detector.prior_weight", 1.0),
 }
 
 
@@ -350,7 +353,7 @@ def settings_from_json(value: object) -> Settings:
     """
     if not isinstance(value, dict) or not all(isinstance(section, dict) for section in value.values()):
         raise UsageError("Settings are an object of sections, each an object of settings.")
-    known = {name: _today(name, setting) for name, setting in _flat(value).items() if name not in _REMOVED}
+    known = _today(_flat(value))
     return _checked(_sections({**_BEFORE, **known}), [])
 
 
@@ -363,7 +366,7 @@ def check_resumable(file: Path, stored: Mapping[str, object], given: Mapping[str
         UsageError: names every setting that differs.
     """
     now, defaults = _flat(given), _flat(Settings().to_json())
-    kept = {name: _today(name, value) for name, value in _flat(stored).items() if name not in _REMOVED}
+    kept = _today(_flat(stored))
     before = {name: _BEFORE.get(name, defaults[name]) for name in now if name in defaults} | kept
     longer = ("training.epochs", "training.steps", "training.patience")
     differing = [
@@ -380,9 +383,14 @@ def check_resumable(file: Path, stored: Mapping[str, object], given: Mapping[str
         )
 
 
-def _today(name: str, value: object) -> object:
-    """What a value of an older version is called now."""
-    return _RENAMED.get((name, value), value) if isinstance(value, str | bool) else value
+def _today(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of an older version, by their names, as they are called now."""
+    known = {name: value for name, value in settings.items() if name not in _REMOVED}
+    for (name, value), (new_name, new_value) in _RENAMED.items():
+        if name in known and known[name] == value and type(known[name]) is type(value):
+            known.pop(name)
+            known[new_name] = new_value
+    return known
 
 
 def _checked(values: Mapping[str, Mapping[str, object]], problems: list[str]) -> Settings:

@@ -85,3 +85,28 @@ def test_weights_that_a_checkpoint_brings_later_are_those_that_encode(
     task.model.eval()
     maps = [store[task.clips.train[0].id].maps]
     torch.testing.assert_close(frozen.state.hidden, task._member.encode(maps).state.hidden)
+
+
+def test_words_that_are_redrawn_and_frames_that_are_attended_to_are_not_frozen(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    corpus = animals(clips, store)
+    for own in (("detector.kind=random",), ("model.decoder=temporal", "detector.enabled=false")):
+        settings = load_settings("laptop", (*SMALL, *own, "training.keep_clips=true"), task="describe")
+        batch = set_up_task("describe", settings, words, store, corpus).batch([0], mirrored=[False])
+        assert batch.frozen is None
+        assert batch.maps.numel()
+    fixed = ("detector.kind=random", "detector.random_words=fixed", "training.keep_clips=true")
+    settings = load_settings("laptop", (*SMALL, *fixed), task="describe")
+    assert set_up_task("describe", settings, words, store, corpus).batch([0], mirrored=[False]).frozen
+
+
+def test_weighted_words_out_of_fold_let_the_language_loss_reach_the_detector(
+    words: Words, clips: list[Clip], store: FeatureStore
+) -> None:
+    settings = load_settings("laptop", (*SMALL, "detector.weighted=true"), task="describe")
+    task = set_up_task("describe", settings, words, store, animals(clips, store))
+    batch = task.batch([0, 1], mirrored=[False] * 2)
+    assert batch.concept_scores.shape[1]
+    task.losses(batch, progress=0.0)["words"].backward()
+    assert task.model.clip_encoder.detector.name.weight.grad.abs().max() > 0

@@ -216,7 +216,7 @@ def _train(order: Order, out: Path, ensemble: int | None, *, as_json: bool) -> N
             for number, (run, own) in enumerate(zip(runs, settings, strict=True), start=1):
                 if ensemble and processes.is_first:
                     warn(f"Member {number} of {ensemble}, in {run}:")
-                if processes.is_first and order.task != "embed" and _fits_probe(own):
+                if processes.is_first and order.task != "embed" and _fits_probe(run, own):
                     warn("Fitting the probe of concept words to the training clips.")
                 with processes.together():
                     task = load_task(order, clips, run, own)
@@ -385,10 +385,11 @@ def _parting(metrics: Mapping[str, float], settings: Settings) -> str | None:
     )
 
 
-def _fits_probe(settings: Settings) -> bool:
+def _fits_probe(run: Path, settings: Settings) -> bool:
     """Whether a perceptron is fitted before the first step, which takes up to minutes."""
-    return (
-        settings.detector.enabled
-        and settings.detector.probe == "mlp"
-        and settings.model.decoder == "semantic"
-    )
+    from ctsan.training.checkpoint import CHECKPOINT_FILE
+
+    detector = settings.detector
+    has_probe = detector.enabled and detector.probe == "mlp" and detector.kind in ("traces", "average")
+    is_new = not (run / CHECKPOINT_FILE).exists()
+    return has_probe and (settings.training.out_of_fold or (is_new and not settings.training.keep_clips))

@@ -99,7 +99,8 @@ def _why_none(tracing: Tracing, row: int | None) -> str:
     if row is None:
         return "the traces together raise no concept word"
     concept = tracing.raised[row]
-    return f"no trace raises '{concept.word}'" + ("; the probe names it" if tracing.has_probe else "")
+    is_named = tracing.has_probe and row < len(tracing.concepts)  # and not only asked for
+    return f"no trace raises '{concept.word}'" + ("; the probe names it" if is_named else "")
 
 
 class Stage:

@@ -205,6 +205,8 @@ class ClipEncoder(nn.Module):
         if concept_scores is None:
             concept_scores = detection.scores
         words, confidences = self.top(concept_scores)
+        if self.weighted:  # by the detector's own confidences, so that the language loss trains it
+            confidences = detection.confidences.gather(1, words)
         return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)
 
     def ranking(self, confidences: Tensor) -> Tensor:

@@ -140,7 +140,7 @@ def settings_of(training: Training, *, profile: str, overrides: Sequence[str]) -
     is_detector = training.task == "detect"
     fixed = [*SYSTEMS["ct-san" if is_detector else training.system].overrides]
     if is_detector:
-        fixed.append("model.sees_clip=false")
+        fixed += ["model.sees_clip=false", "detector.probe=none"]  # it has to name words by itself
     if description_of(training) is None:
         fixed.append("training.keep_clips=false")
     steps = load_settings(profile, overrides).training.steps

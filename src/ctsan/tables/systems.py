@@ -95,7 +95,7 @@ SYSTEMS: dict[str, System] = {
             label="Decoupled CT-SAN",
             about="the detector is trained first, for as many steps, and stays so while the rest learns",
             measured=ALL,
-            overrides=("detector.kind=decoupled",),
+            overrides=("detector.kind=decoupled", "detector.probe=none"),
         ),
         System(
             name="ct-san-weighted",

@@ -292,7 +292,7 @@ def out_of_fold_scores(
     for external in (False, True):  # apart, so that every probe has clips of both kinds to learn from
         names = sorted({name for name, clip in zip(sources, clips, strict=True) if clip.others == external})
         order = torch.randperm(len(names), generator=torch.Generator().manual_seed(_ITEM_SEED)).tolist()
-        fold |= {name: place % _FOLDS for name, place in zip(names, order, strict=True)}
+        fold = {name: place % _FOLDS for name, place in zip(names, order, strict=True)} | fold
     folds = torch.tensor([fold[name] for name in sources])
     scores = torch.zeros(reference.shape, dtype=torch.float16)
     for number in sorted(set(folds.tolist())):
@@ -305,7 +305,7 @@ def out_of_fold_scores(
 
 
 _fitted: dict[str, dict[str, Tensor]] = {}  # weights of perceptrons, by what they were fitted to
-_MOST_FITTED = 4 * (_FOLDS + 1)
+_MOST_FITTED = _FOLDS + 1
 
 
 def _fit(probe: ConceptProbe | MLPProbe, means: Tensor, reference: Tensor, is_own: Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -77,7 +77,7 @@ def settings_with(
             name = f"{section}.{setting}"
             if name not in named:
                 values[section][setting] = value
-            elif name in fixed and values[section][setting] != value:
+            elif (name in fixed or _parts_score(name, value, values)) and values[section][setting] != value:
                 problems.append(f"{name} is {value} there and {values[section][setting]} here")
     if problems:
         raise UsageError(
@@ -85,6 +85,11 @@ def settings_with(
             "out, for they are taken over, or train without --from."
         )
     return settings_from_json(values)
+
+
+def _parts_score(name: str, old: object, values: Mapping[str, Mapping[str, object]]) -> bool:
+    """Whether traces that name words alone would be added to a perceptron's scores, or the reverse."""
+    return name == "detector.probe" and "mlp" in (old, values["detector"]["probe"])
 
 
 def parts_taken(trained: Model, *, same_task: bool, transfer: Transfer) -> tuple[str, ...]:

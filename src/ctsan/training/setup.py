@@ -5,12 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from torch import nn
+
 from ctsan.config import Settings
 from ctsan.data.corpus import Corpus
 from ctsan.model.clip_encoder import ClipEncoder, LearntWords
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.dual_encoder import DualEncoder
+from ctsan.model.random_words import RandomWords
 from ctsan.tasks.building import (
     Model,
     TaskName,
@@ -72,7 +75,7 @@ def set_up_task(
         )
     if not is_resumed:
         # What is frozen, the probe of concept words included, stays as it was trained.
-        keep = settings.training.keep_clips and init_from is not None and _has_probe(init_from)
+        keep = settings.training.keep_clips and init_from is not None and _has_same_probe(model, init_from)
         regression = settings.retrieval.regression and not isinstance(init_from, DualEncoder)
         start_probes(model, train, store, words, keep=keep, regression=regression)
     if settings.training.keep_clips:
@@ -83,9 +86,20 @@ def set_up_task(
         out_of_fold = partial(out_of_fold_scores, encoder, train, store, words)
     built = build_task(task, settings, words, store, corpus, model=model, out_of_fold=out_of_fold)
     is_mirrored = settings.training.mirror and store.manifest.recipe.mirrored
-    if settings.training.keep_clips and isinstance(encoder, ClipEncoder) and not is_mirrored:
+    if settings.training.keep_clips and _is_constant(encoder) and not is_mirrored:
+        assert isinstance(encoder, ClipEncoder)
         built.clips.freeze(encoder)
     return built
+
+
+def _is_constant(encoder: nn.Module) -> bool:
+    """Whether a frozen encoder makes the same of a clip in every step.
+
+    Redrawn random words are others each time, and temporal attention keeps frames, not a state.
+    """
+    if type(encoder) is not ClipEncoder:
+        return False
+    return not (isinstance(encoder.detector, RandomWords) and encoder.detector.redrawn)
 
 
 def _detects(encoder: ClipEncoder) -> bool:
@@ -93,9 +107,9 @@ def _detects(encoder: ClipEncoder) -> bool:
     return isinstance(encoder.detector, LearntWords | DecoupledDetector)
 
 
-def _has_probe(model: Model) -> bool:
-    encoder = model.clip_encoder
-    return isinstance(encoder, ClipEncoder) and encoder.probe is not None
+def _has_same_probe(model: Model, trained: Model) -> bool:
+    new, old = (getattr(each.clip_encoder, "probe", None) for each in (model, trained))
+    return old is not None and type(new) is type(old)
 
 
 def _take_detector(model: Model, alone: DetectorModel) -> None:

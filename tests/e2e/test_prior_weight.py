@@ -1,4 +1,4 @@
-"""A run whose concept words are ranked by lift and chosen out of fold, from training to export."""
+"""A run whose concept words are ranked with a prior and chosen out of fold, from training to export."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ctsan.trained_run import load_runs
 from ctsan.video.store import FeatureStore
 from e2e.small_run import SMALL
 
-LIFT = [
+PRIOR = [
     f"--set={setting}"
     for setting in ("detector.prior_weight=1", "training.out_of_fold=true", "detector.probe=mlp")
 ]
 
 
 @pytest.fixture(scope="module")
-def lifted(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("lift") / "run"
+def ranked(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("prior") / "run"
     corpus = ("--corpus", shapes / "corpus", "--features", shapes / "features")
-    ctsan_here("train", "describe", *corpus, "--out", run, *SMALL, *LIFT)
+    ctsan_here("train", "describe", *corpus, "--out", run, *SMALL, *PRIOR)
     return run
 
 
-def test_the_words_that_are_shown_are_those_that_the_decoder_attends_to(lifted: Path, shapes: Path) -> None:
-    [run] = load_runs([lifted])
+def test_the_words_that_are_shown_are_those_that_the_decoder_attends_to(ranked: Path, shapes: Path) -> None:
+    [run] = load_runs([ranked])
     store = FeatureStore(shapes / "features")
     encoding = run.member.encode([store[clip].maps for clip in list(store.manifest.clips)[:3]])
     candidates = run.member.words.concepts.candidates
@@ -42,20 +42,20 @@ def test_the_words_that_are_shown_are_those_that_the_decoder_attends_to(lifted: 
     assert encoder.frequencies.max() > 0.1  # the training clips', stored with the run
 
 
-def test_its_networks_compute_what_pytorch_does(lifted: Path, tmp_path: Path) -> None:
-    [run] = load_runs([lifted])
+def test_its_networks_compute_what_pytorch_does(ranked: Path, tmp_path: Path) -> None:
+    [run] = load_runs([ranked])
     differences = export_onnx(run, tmp_path)
     assert all(difference <= TOLERANCE for difference in differences.values())
 
 
 @pytest.mark.parametrize("prior_weight", [1.0, 0.0])
 def test_another_run_can_start_from_it_with_either_ranking(
-    lifted: Path, shapes: Path, tmp_path: Path, prior_weight: float
+    ranked: Path, shapes: Path, tmp_path: Path, prior_weight: float
 ) -> None:
     corpus = ("--corpus", shapes / "corpus", "--features", shapes / "features")
     options = (
         "--from",
-        lifted,
+        ranked,
         "--set",
         f"detector.prior_weight={prior_weight}",
         "--set",
