@@ -74,7 +74,7 @@ def test_large_matrices_are_in_eight_bits(
     runs: Runs, tmp_path: Path, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = write_pack([runs["describe"]], tmp_path / "half")
-    monkeypatch.setattr(ctsan.packing, "_LARGE", 1000)
+    monkeypatch.setattr(ctsan.packing, "_LARGE", 100)
     assert write_pack([runs["describe"]], tmp_path / "eight") < half
     with safe_open(tmp_path / "eight/describe/weights.safetensors", framework="numpy") as weights:
         name = "clip_encoder.detector.name.weight"

@@ -78,13 +78,14 @@ def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
     unseen = next(word for word in candidates if word not in seen)
     asked = predictor.trace(clip, concept=unseen)
     assert [concept.word for concept in asked.raised] == [*(each.word for each in tracing.concepts), unseen]
-    # What the traces add, and the bias, are the whole score.
+    # What the traces add, the bias and the score of the probe are the whole score.
     bias = model.clip_encoder.detector.name.bias.detach().numpy()
     scores = asked.shares.sum(axis=1) + [bias[candidates.index(each.word)] for each in asked.raised]
+    scores += np.log(asked.probe_confidences / (1 - asked.probe_confidences))
     np.testing.assert_allclose(
         1 / (1 + np.exp(-scores)), [each.confidence for each in asked.raised], atol=1e-4
     )
-    assert not asked.has_probe
+    assert asked.has_probe
     np.testing.assert_allclose(tracing.attention.sum(axis=(2, 3)), 1, atol=1e-5)
     assert tracing.attention.shape == (len(tracing.times), 25, 5, 5)
     assert tracing.times[0] == 0

@@ -153,7 +153,9 @@ def test_a_concept_word_lights_up_where_it_was_seen(page: playwright.Page, clip:
     def raised(route: playwright.Route) -> None:  # a run of one epoch may have no word that its traces raise
         answer = route.fetch().json()
         for concept in answer["concepts"]:
-            concept["shares"] = [abs(share) for share in concept["shares"]]
+            concept["shares"] = [
+                abs(share) + 0.01 * (place + 1) for place, share in enumerate(concept["shares"])
+            ]
         route.fulfill(json=answer)
 
     page.route("**/api/clips/*/traces", raised)
