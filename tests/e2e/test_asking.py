@@ -277,7 +277,7 @@ def test_only_effects_that_are_there_are_told(
         monkeypatch.setattr(Predictor, "load", loaded)
         ask("describe", clip, *models(runs, "describe"), "--attention")
         lines = capsys.readouterr().out.splitlines()
-        start = lines.index("    times as likely as without the concept word, and as without all of them")
+        start = lines.index("    likelier by each concept word, and by all of them (x1.0: no effect)")
         end = lines.index(f"    attended to by {runs['describe']}")
         told[gate] = [line.split(maxsplit=1) for line in lines[start + 1 : end]]
         assert [word for word, _ in told[gate]] == lines[0].partition(": ")[2].split()

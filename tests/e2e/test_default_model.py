@@ -59,7 +59,7 @@ def test_its_traces_belong_to_the_sentence_that_it_says(model: Predictor) -> Non
 
 
 def test_its_traces_stand_for_what_they_raise(model: Predictor) -> None:
-    """A probe has half the say in the concept words: some that are sure are so against the traces."""
+    """A confidence is the mean of the probe's and the traces': some words are sure against the traces."""
     lowered = 0
     for name in SAID:
         tracing = model.trace(CLIPS / name)

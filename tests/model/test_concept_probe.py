@@ -1,4 +1,4 @@
-"""The linear probe beside the traces: it learns at once, and has half the say.
+"""Probes beside the traces: a ridge regression and a perceptron, both fitted before training.
 
 Worst of five seeds by `make margins`, and the bound:
 
@@ -26,7 +26,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def encoder(*, probe: bool) -> ClipEncoder:
+def encoder(*, probe: bool, kind: type[ConceptProbe | MLPProbe] = ConceptProbe) -> ClipEncoder:
     torch.manual_seed(0)
     return ClipEncoder(
         channels=C,
@@ -35,7 +35,7 @@ def encoder(*, probe: bool) -> ClipEncoder:
         hidden_dim=D,
         detector=AverageDetector(hidden_dim=D, num_layers=1, num_candidates=V, dropout=0.0),
         num_concepts=2,
-        probe=ConceptProbe(channels=C, num_candidates=V) if probe else None,
+        probe=kind(channels=C, num_candidates=V) if probe else None,
     ).eval()
 
 
@@ -98,16 +98,7 @@ def test_a_perceptron_finds_words_that_depend_on_the_features_in_no_linear_way()
 
 
 def test_traces_beside_a_perceptron_begin_by_adding_nothing_and_learn_what_it_does_not_tell() -> None:
-    torch.manual_seed(0)
-    model = ClipEncoder(
-        channels=C,
-        embedding=drawn(V + 5, E),
-        candidate_words=torch.arange(5, V + 5),
-        hidden_dim=D,
-        detector=AverageDetector(hidden_dim=D, num_layers=1, num_candidates=V, dropout=0.0),
-        num_concepts=2,
-        probe=MLPProbe(channels=C, num_candidates=V),
-    )
+    model = encoder(probe=True, kind=MLPProbe)
     model.start_from(frequencies=torch.full((V,), 0.2))
     maps, real, said = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool), torch.ones(B, V)
     assert model.probe is not None

@@ -203,7 +203,7 @@ def effect_lines(found: Effects | None) -> Iterable[str]:
 
     if found is None:
         return
-    yield "    times as likely as without the concept word, and as without all of them"
+    yield "    likelier by each concept word, and by all of them (x1.0: no effect)"
     width = max(len(word) for word in found.words)
     for place, word in enumerate(found.words):
         owed = [*map(str, found.owed(place)), f"all {times_likelier(float(found.together[place]))}"]
