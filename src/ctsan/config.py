@@ -78,7 +78,6 @@ class DetectorSettings:
     num_candidates: Count = 2000  # V; fewer if the words hold fewer
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
     dropout: Share = 0.2
-    trace_dropout: Share = 0.0  # whole traces, which keeps a few hundred clips from being known by heart
     # Concept words from the mean feature of a clip as well, by a probe that is fitted before training: a
     # ridge regression, whose confidence is averaged with the traces', or a perceptron, to whose scores the
     # traces add theirs. The paper has none.
@@ -102,7 +101,6 @@ class InitSettings:
     standardise_channels: Switch = False  # features less their mean, over their deviation, in training clips
     pca_regions: Switch = False  # the reducing convolution begins as the principal directions of these clips
     word_frequencies: Switch = False  # b_p and b_y begin as how often each word is used; otherwise as 0
-    concept_gain: Positive = 1.0  # of Xavier's weights for W_p
     attention_gate: Weight = 0.0  # w_{x,a} and w_{h,a} begin as this; 0 draws them by Xavier, fan d
     frame_memory: Count = 4  # frames after which an LSTM over frames keeps a third: its gates' first biases
 
@@ -262,7 +260,6 @@ _BEFORE: Mapping[str, object] = {
     "detector.tie_traces": False,
     "ensemble.standardise": True,
     "init.attention_gate": 0.1,
-    "init.concept_gain": 0.1,
     "init.frame_memory": 20,
     "init.pca_regions": True,
     "init.standardise_channels": True,
@@ -273,7 +270,9 @@ _BEFORE: Mapping[str, object] = {
     "training.transfer": "shared",
 }
 # In settings.json of older runs; they have no effect any more.
-_REMOVED = frozenset({"decoding.hearing", "training.corrupt_concepts"})
+_REMOVED = frozenset(
+    {"decoding.hearing", "detector.trace_dropout", "init.concept_gain", "training.corrupt_concepts"}
+)
 # Settings and values in settings.json of older runs that have other names now.
 _RENAMED: Mapping[tuple[str, object], tuple[str, object]] = {
     ("detector.probe", False): ("detector.probe", "none"),

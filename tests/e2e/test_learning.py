@@ -36,7 +36,6 @@ SMALL = (
     "--set=model.max_frames=6",
     "--set=detector.attention_dim=16",
     "--set=detector.dropout=0.2",
-    "--set=detector.trace_dropout=0.2",
     "--set=detector.pace=1",
     "--set=loss.reward_weight=0",
     "--set=optimiser.learning_rate=0.005",
@@ -267,7 +266,7 @@ def test_eight_clips_are_learnt_by_heart(
     run, features = tmp_path / "run", start.features(eight / "features", tmp_path / "features")
     clips = ("--corpus", eight, "--features", features)
     certain = [f"--set={part}.dropout=0" for part in ("model", "detector", "retrieval")]
-    certain += ["--set=detector.trace_dropout=0", "--set=optimiser.learning_rate=0.01"]
+    certain += ["--set=optimiser.learning_rate=0.01"]
     certain += ["--set=model.hidden_dim=32", "--set=model.embedding_dim=32", "--set=training.mirror=false"]
     steps = ("--set=training.steps=80", "--set=training.evaluations=1")
     ctsan_here("train", task, *clips, *SMALL, *certain, *steps, start.option, "--out", run)

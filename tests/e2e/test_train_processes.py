@@ -29,7 +29,6 @@ SETTINGS = [
     *SMALL,
     "--set=model.dropout=0",
     "--set=detector.dropout=0",
-    "--set=detector.trace_dropout=0",
     "--set=loss.attention_weight=0.01",
     "--set=loss.concept_weight=1",
     "--set=loss.reward_weight=0",  # each process draws its own sentences

@@ -32,7 +32,6 @@ SETTINGS = (
     "detector.attention_dim=4",
     "detector.num_concepts=3",
     "detector.dropout=0",
-    "detector.trace_dropout=0",
     "retrieval.sketch_dim=64",
     "retrieval.joint_dim=16",
     "retrieval.dropout=0",

@@ -13,7 +13,7 @@ class AverageDetector(nn.Module):
     """One LSTM over frames averaged over the grid takes the place of all traces.
 
     Args:
-        pace, concept_gain, memory: as for the traces.
+        pace, memory: as for the traces.
     """
 
     def __init__(
@@ -24,7 +24,6 @@ class AverageDetector(nn.Module):
         num_layers: int = 2,
         dropout: float = 0.2,
         pace: float = 1.0,
-        concept_gain: float = 1.0,
         memory: int = 4,
     ) -> None:
         super().__init__()
@@ -34,7 +33,7 @@ class AverageDetector(nn.Module):
             input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout, memory=memory
         )
         self.name = nn.Linear(hidden_dim, num_candidates)  # W_p, b_p
-        nn.init.xavier_uniform_(self.name.weight, gain=concept_gain)
+        nn.init.xavier_uniform_(self.name.weight)
         nn.init.zeros_(self.name.bias)
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> Detection:

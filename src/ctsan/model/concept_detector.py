@@ -153,12 +153,7 @@ class ConceptDetector(nn.Module):
     """L tracing LSTMs with shared parameters, one for each cell of the grid, that raise words together.
 
     Args:
-        trace_dropout: the share of traces that are left out for each training clip. The paper has none. On a
-            few hundred clips the traces together soon tell every clip from all others; when any of them may
-            be missing, each has to see the words by itself.
         pace: a factor of the learning rate for the detector. A slower one knows its clips by heart later.
-        concept_gain: of Xavier's weights for W_p. On few clips a small one is better: random scores of rare
-            words have to be unlearnt clip by clip.
         memory: see `LayerNormLSTM`.
         tie_traces: W_p is the same for all traces: it names the mean of their states. In the paper each trace
             has its own part of W_p, which has to learn every word L times.
@@ -173,9 +168,7 @@ class ConceptDetector(nn.Module):
         attention_dim: int,
         num_layers: int = 2,
         dropout: float = 0.2,
-        trace_dropout: float = 0.0,
         pace: float = 1.0,
-        concept_gain: float = 1.0,
         memory: int = 4,
         recompute_attention: bool = False,
         tie_traces: bool = False,
@@ -183,7 +176,6 @@ class ConceptDetector(nn.Module):
         super().__init__()
         self.num_traces = grid[0] * grid[1]
         self.dropout = dropout
-        self.trace_dropout = trace_dropout
         self.pace = pace
         self.recompute_attention = recompute_attention
         self.attend = TraceAttention(hidden_dim=hidden_dim, attention_dim=attention_dim)
@@ -197,7 +189,7 @@ class ConceptDetector(nn.Module):
         self.tie_traces = tie_traces
         name_dim = hidden_dim if tie_traces else self.num_traces * hidden_dim
         self.name = nn.Linear(name_dim, num_candidates)  # W_p, b_p
-        nn.init.xavier_uniform_(self.name.weight, gain=concept_gain)
+        nn.init.xavier_uniform_(self.name.weight)
         nn.init.zeros_(self.name.bias)
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> Detection:
@@ -231,8 +223,7 @@ class ConceptDetector(nn.Module):
             )
             attention.append(weights)
         states = state.top.view(batch, self.num_traces, -1)  # (B, L, D)
-        kept = F.dropout(states.new_ones(batch, self.num_traces, 1), self.trace_dropout, self.training)
-        return Detection(self.name_words(states * kept), torch.stack(attention, dim=1), states)
+        return Detection(self.name_words(states), torch.stack(attention, dim=1), states)
 
     def name_words(self, states: Tensor) -> Tensor:
         """The last states of the traces (B, L, D) to scores of all candidates (B, V) (eq. 5)."""

@@ -130,7 +130,6 @@ def _word_source(
     learning: dict[str, Any] = {
         "dropout": detector.dropout,
         "pace": detector.pace,
-        "concept_gain": settings.init.concept_gain,
         "memory": settings.init.frame_memory,
     }
     match detector.kind:
@@ -152,7 +151,6 @@ def _word_source(
                 grid=grid,
                 num_candidates=num_candidates,
                 attention_dim=detector.attention_dim,
-                trace_dropout=detector.trace_dropout,
                 tie_traces=detector.tie_traces,
                 recompute_attention=model.hidden_dim * detector.attention_dim > _RECOMPUTE_ABOVE,
             )
