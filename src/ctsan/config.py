@@ -131,6 +131,7 @@ class RetrievalSettings:
     captions_per_clip: Count = 1  # learnt at once: each is scored with every clip of the batch
     dropout: Share = 0.5  # before the maxout; of the joint embedding, of the clips' features
     temperature: Positive = 0.1  # of the joint embedding's softmax over the clips of a batch
+    hidden_dim: Whole = 0  # of a perceptron in the joint embedding, beside its linear map of clips
     regression: Switch = False  # the joint embedding, which the paper does not have, begins as one
     phrases: Whole = 0  # that a probe beside the joint embedding knows
     more_words: Whole = 0  # of --vectors, which captions have too seldom or never: a query may
@@ -266,6 +267,7 @@ _BEFORE: Mapping[str, object] = {
     "init.word_frequencies": True,
     "loss.choice_negatives": "question",
     "loss.retrieval_negatives": "both",
+    "retrieval.hidden_dim": 0,
     "training.out_of_fold": False,
     "training.transfer": "shared",
 }
@@ -291,10 +293,12 @@ TASK_DEFAULTS: Mapping[str, tuple[str, ...]] = {
     # The negatives are the other clips of a batch, so batches are large; few steps are enough. The regression
     # that the embedding begins as and its phrase probe are solved in closed form, before the first step.
     "embed": (
-        "training.batch_size=64",
-        "training.steps=600",
+        "training.batch_size=256",
+        "training.steps=1500",
         "optimiser.learning_rate=1e-3",
         "optimiser.weight_decay=0.05",
+        "retrieval.hidden_dim=1024",
+        "retrieval.temperature=0.07",
         "retrieval.regression=true",
         "retrieval.phrases=16000",
         "retrieval.more_words=30000",

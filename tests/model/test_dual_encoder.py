@@ -104,6 +104,20 @@ def test_a_joint_embedding_may_have_more_numbers_than_words_vectors(model: DualE
     assert (gradient[5:].abs().sum(dim=1) > 0).all()
 
 
+def test_a_perceptron_begins_by_adding_nothing_and_then_adds_what_it_is(model: DualEncoder) -> None:
+    deep = DualEncoder(clip_encoder=model.clip_encoder, joint_dim=4, hidden_dim=8).eval()
+    deep.load_state_dict(model.state_dict(), strict=False)
+    encoding = encoded(model, torch.randn(3, 1, 1, 1, 6), torch.ones(3, 1, dtype=torch.bool))
+    torch.testing.assert_close(deep.embed_clips(encoding), model.embed_clips(encoding))
+    assert deep.perceptron is not None
+    first, last = deep.perceptron[0], deep.perceptron[-1]
+    torch.nn.init.normal_(last.weight)  # type: ignore[arg-type]  # it is linear
+    seen = encoding.state.top
+    added = torch.nn.functional.gelu(seen @ first.weight.mT + first.bias) @ last.weight.mT  # type: ignore[operator]
+    wanted = torch.nn.functional.normalize(model.from_clip(seen) + added, dim=1)
+    torch.testing.assert_close(deep.embed_clips(encoding), wanted)
+
+
 def test_the_loss_of_a_batch_worked_out_by_hand() -> None:
     """Two clips at right angles; the first has two sentences, which are no negatives of each other."""
     clips = torch.eye(2)

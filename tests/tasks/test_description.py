@@ -272,7 +272,7 @@ def test_a_reward_begins_late_and_makes_worthy_sentences_likelier(
         rows = torch.arange(12).repeat_interleave(50)
         encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real).of(rows)
         drawn = draw_sentences(
-            lambda last, state: task.model.next_words(last, encoding.concepts, state),
+            lambda last, state, active: task.model.next_words(last, encoding.concepts[active], state),
             encoding.state,
             begin=torch.full((len(rows),), BOS),
             end=EOS,
@@ -289,7 +289,8 @@ def test_a_reward_begins_late_and_makes_worthy_sentences_likelier(
 def test_drawn_sentences_end_and_never_say_what_is_no_word() -> None:
     """Four words, of which 0 begins, 1 ends and 2 is never said; the end is as likely as the word 3."""
 
-    def next_words(last: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+    def next_words(last: torch.Tensor, state: State, rows: torch.Tensor) -> tuple[torch.Tensor, State]:
+        assert len(last) == len(rows) == state.hidden.shape[1]
         return torch.full((len(last), 4), 0.25).log(), state
 
     state = State(torch.zeros(1, 400, 1), torch.zeros(1, 400, 1))

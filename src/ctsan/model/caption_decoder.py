@@ -15,7 +15,7 @@ from ctsan.model.word_input import WordInput
 class Decoded(NamedTuple):
     """What the decoder says of the next words; weights are None where that attention is left out."""
 
-    scores: Tensor  # (B, T, words), before the softmax
+    scores: Tensor  # (B, T, words), before the softmax; (n, words) where n of the steps are asked for
     input_weights: Tensor | None  # γ, (B, T, K)
     output_weights: Tensor | None  # β, (B, T, K)
 
@@ -61,7 +61,12 @@ class CaptionDecoder(nn.Module):
         return None if self.output_attention is None else self.output_attention.related(concepts)
 
     def forward(
-        self, words: Tensor, concepts: Tensor, state: State, related: Tensor | None = None
+        self,
+        words: Tensor,
+        concepts: Tensor,
+        state: State,
+        related: Tensor | None = None,
+        is_scored: Tensor | None = None,
     ) -> tuple[Decoded, State]:
         """Words so far (B, T, E) and concept words (B, K, E) to what follows each of the words.
 
@@ -70,6 +75,8 @@ class CaptionDecoder(nn.Module):
 
         Args:
             related: what `related` makes of the concept words, where that is known already.
+            is_scored: (B, T), the steps that scores are asked of, by default all: W_y is most of the work,
+                and half of a batch is padding.
         """
         words = F.dropout(words, self.dropout, self.training)
         x, input_weights = self.word_input(words, concepts)  # eqs. 9 and 10
@@ -78,4 +85,10 @@ class CaptionDecoder(nn.Module):
         output_weights = None
         if self.output_attention is not None:
             hidden, output_weights = self.output_attention(hidden, concepts, related)  # eqs. 11 and 12
-        return Decoded(self.say(hidden), input_weights, output_weights), state  # eq. 13
+        scores = self.say(steps_of(hidden, is_scored))  # eq. 13
+        return Decoded(scores, input_weights, output_weights), state
+
+
+def steps_of(hidden: Tensor, is_scored: Tensor | None) -> Tensor:
+    """Of states (B, T, D) those of some steps, (n, D); all of them as they are where none are named."""
+    return hidden if is_scored is None else hidden[is_scored]

@@ -51,11 +51,14 @@ class DescriptionModel(nn.Module):
         if say_from_words and not isinstance(decoder, PooledDecoder):  # which always does
             start_from_words(self.decode.say, clip_encoder.embedding.weight, self.decode.output_attention)
 
-    def forward(self, words: Tensor, encoding: ClipEncoding) -> Decoded:
-        """Teacher forcing: what should follow each of the words (M, T) of captions of the encoded clips."""
-        decoded: Decoded = self.decode(self.clip_encoder.embedding(words), encoding.concepts, encoding.state)[
-            0
-        ]
+    def forward(self, words: Tensor, encoding: ClipEncoding, is_scored: Tensor | None = None) -> Decoded:
+        """Teacher forcing: what should follow each of the words (M, T) of captions of the encoded clips.
+
+        Args:
+            is_scored: (M, T), the steps that scores are asked of; by default all.
+        """
+        embedded = self.clip_encoder.embedding(words)
+        decoded: Decoded = self.decode(embedded, encoding.concepts, encoding.state, is_scored=is_scored)[0]
         return decoded
 
     def next_words(

@@ -27,6 +27,7 @@ _RIDGE = 1000.0  # as much as so many clips that tell nothing
 _OTHERS = 0.05  # of a clip's weight has one that others have captioned
 _NOTHING = 1e-6  # a guessed bag is as good as none
 _AT_ONCE = 4096  # sentences
+_HIDDEN_DROPOUT = 0.3  # of the perceptron
 
 
 class Matches(NamedTuple):
@@ -43,6 +44,7 @@ class DualEncoder(ScoreScale):
     Args:
         joint_dim: of the vectors that are compared.
         clip_dropout: of the mean features; a few hundred clips are soon known by heart.
+        hidden_dim: of a perceptron beside the linear map of clips; 0 for none.
         num_phrases: of a phrase probe, which tells what a sentence would be worth; 0 for none.
     """
 
@@ -57,6 +59,7 @@ class DualEncoder(ScoreScale):
         clip_encoder: MeanPooling,
         joint_dim: int = 256,
         clip_dropout: float = 0.5,
+        hidden_dim: int = 0,
         num_phrases: int = 0,
     ) -> None:
         super().__init__()
@@ -68,6 +71,7 @@ class DualEncoder(ScoreScale):
         self.from_words = nn.Linear(embedding_dim, joint_dim, bias=False)
         channels = len(clip_encoder.channel_means)
         self.from_clip = nn.Linear(channels, joint_dim)
+        self.perceptron = _perceptron(channels, hidden_dim, joint_dim) if hidden_dim else None
         self.phrases = PhraseProbe(channels=channels, num_phrases=num_phrases) if num_phrases else None
         # From which score on the best of some clips is said to suit a query: see `know_matches`.
         for name in ("match_threshold", "match_growth", "match_clips", "match_accuracy"):
@@ -115,7 +119,10 @@ class DualEncoder(ScoreScale):
     def embed_clips(self, encoding: ClipEncoding) -> Tensor:
         """(B, J), of length one."""
         pooled = F.dropout(encoding.state.top, self.clip_dropout, self.training)
-        return F.normalize(self.from_clip(pooled), dim=1)
+        embedded = self.from_clip(pooled)
+        if self.perceptron is not None:
+            embedded = embedded + self.perceptron(pooled)
+        return F.normalize(embedded, dim=1)
 
     def embed_sentences(self, words: Tensor) -> Tensor:
         """Sentences (M, T), padded with 0, to (M, J), of length one."""
@@ -170,6 +177,13 @@ class DualEncoder(ScoreScale):
         """From which score, in standard deviations, the best of so many clips is a match."""
         doublings = math.log(max(num_clips, 1) / max(float(self.match_clips), 1.0))
         return float(self.match_threshold) + float(self.match_growth) * doublings
+
+
+def _perceptron(channels: int, hidden_dim: int, joint_dim: int) -> nn.Sequential:
+    """Clips' features to what is added to their linear map: nothing, to begin with."""
+    last = nn.Linear(hidden_dim, joint_dim, bias=False)
+    nn.init.zeros_(last.weight)
+    return nn.Sequential(nn.Linear(channels, hidden_dim), nn.GELU(), nn.Dropout(_HIDDEN_DROPOUT), last)
 
 
 def standardised(scores: Tensor, among: Tensor) -> Tensor:

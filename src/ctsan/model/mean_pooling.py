@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.model.caption_decoder import Decoded
+from ctsan.model.caption_decoder import Decoded, steps_of
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.lstm import LayerNormLSTM, State
 
@@ -116,9 +116,14 @@ class PooledDecoder(nn.Module):
         seen: Tensor,
         state: State,
         related: None = None,  # noqa: ARG002  # as of the other decoders
+        is_scored: Tensor | None = None,
     ) -> tuple[Decoded, State]:
-        """Words so far (B, T, E) and what is seen (B, 1, D) to what follows each of the words."""
+        """Words so far (B, T, E) and what is seen (B, 1, D) to what follows each of the words.
+
+        Args:
+            is_scored: as of `CaptionDecoder`.
+        """
         read = F.dropout(self.from_word(words), self.dropout, self.training)
         hidden, state = self.lstm(torch.cat([read, seen.expand(-1, words.shape[1], -1)], dim=2), state)
-        meant = self.to_word(F.dropout(hidden, self.dropout, self.training))
+        meant = self.to_word(F.dropout(steps_of(hidden, is_scored), self.dropout, self.training))
         return Decoded(self.say(meant), None, None), state

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.model.caption_decoder import Decoded
+from ctsan.model.caption_decoder import Decoded, steps_of
 from ctsan.model.lstm import LayerNormLSTM, State
 
 
@@ -77,9 +77,15 @@ class S2VTDecoder(nn.Module):
         concepts: Tensor,  # noqa: ARG002  # it has none
         state: State,
         related: None = None,  # noqa: ARG002  # it has none
+        is_scored: Tensor | None = None,
     ) -> tuple[Decoded, State]:
-        """Words so far (B, T, E) to what follows each of them; T is a whole sentence, or one word."""
+        """Words so far (B, T, E) to what follows each of them; T is a whole sentence, or one word.
+
+        Args:
+            is_scored: as of `CaptionDecoder`.
+        """
         words = F.dropout(words, self.dropout, self.training)
         no_frames = words.new_zeros(*words.shape[:2], self.stack.hidden_dim)
         hidden, state = self.stack.run(no_frames, words, state)
-        return Decoded(self.say(F.dropout(hidden, self.dropout, self.training)), None, None), state
+        hidden = F.dropout(steps_of(hidden, is_scored), self.dropout, self.training)
+        return Decoded(self.say(hidden), None, None), state

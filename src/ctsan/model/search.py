@@ -11,8 +11,9 @@ from torch.nn import functional as F
 
 from ctsan.model.lstm import State
 
-# The last words (rows,) and the state to log-probabilities of the next (rows, words) and the new state.
-NextWords = Callable[[Tensor, State], tuple[Tensor, State]]
+# The last words (n,) and the state of the rows that are named, (n,), to log-probabilities of the next words,
+# (n, words), and the new state.
+NextWords = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 # The same of clips that are still searched for, which are named, each with as many rows as the others.
 NextWordsOf = Callable[[Tensor, State, tuple[int, ...]], tuple[Tensor, State]]
 # Beginnings of sentences (B, n, t) of the clips that are named to what they are worth, (B, n).
@@ -118,18 +119,19 @@ def draw_sentences(
     Args:
         begin: (rows,), what each begins with.
     """
-    last = begin
-    drawn, has_ended = [], torch.zeros_like(last, dtype=torch.bool)
+    sentences: list[list[int]] = [[] for _ in begin]
+    last, rows = begin, torch.arange(len(begin), device=begin.device)  # of sentences that have not ended
     for _ in range(max_words):
-        log_probabilities, state = next_words(last, state)
+        log_probabilities, state = next_words(last, state, rows)
         log_probabilities[:, list(never)] = -torch.inf
         last = log_probabilities.exp().multinomial(1)[:, 0]
-        has_ended |= last == end
-        drawn.append(last.masked_fill(has_ended, end))
-        if has_ended.all():
+        goes_on = last != end
+        last, rows, state = last[goes_on], rows[goes_on], _rows(state, goes_on)
+        if not len(rows):
             break
-    rows = torch.stack(drawn, dim=1).tolist()
-    return [tuple(row[: row.index(end)] if end in row else row) for row in rows]
+        for row, word in zip(rows.tolist(), last.tolist(), strict=True):
+            sentences[row].append(word)
+    return [tuple(sentence) for sentence in sentences]
 
 
 def _highest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.model.caption_decoder import Decoded
+from ctsan.model.caption_decoder import Decoded, steps_of
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import LayerNormLSTM, State
 
@@ -86,7 +86,12 @@ class TemporalAttentionDecoder(nn.Module):
         return seen
 
     def forward(
-        self, words: Tensor, frames: Tensor, state: State, related: Tensor | None = None
+        self,
+        words: Tensor,
+        frames: Tensor,
+        state: State,
+        related: Tensor | None = None,
+        is_scored: Tensor | None = None,
     ) -> tuple[Decoded, State]:
         """Words so far (B, T, E) and frames (B, N, D) to what follows each of the words.
 
@@ -94,6 +99,7 @@ class TemporalAttentionDecoder(nn.Module):
 
         Args:
             related: what `related` makes of the frames, where that is known already.
+            is_scored: as of `CaptionDecoder`.
         """
         words = F.dropout(words, self.dropout, self.training)
         is_real = (frames != 0).any(dim=2)  # (B, N)
@@ -105,5 +111,6 @@ class TemporalAttentionDecoder(nn.Module):
             context = (weights[:, None] @ frames)[:, 0]  # φ_t, (B, D)
             state = self.lstm.step(torch.cat([word, context], dim=1), state)
             said.append(torch.cat([state.top, context, word], dim=1))
-        joined = self.join(F.dropout(torch.stack(said, dim=1), self.dropout, self.training)).tanh()
+        seen_and_said = steps_of(torch.stack(said, dim=1), is_scored)
+        joined = self.join(F.dropout(seen_and_said, self.dropout, self.training)).tanh()
         return Decoded(self.say(F.dropout(joined, self.dropout, self.training)), None, None), state

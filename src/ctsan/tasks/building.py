@@ -111,6 +111,7 @@ def _dual_encoder(settings: Settings, words: Words, *, channels: int) -> DualEnc
         ),
         joint_dim=settings.retrieval.joint_dim,
         clip_dropout=settings.retrieval.dropout,
+        hidden_dim=settings.retrieval.hidden_dim,
         num_phrases=settings.retrieval.phrases,
     )
 

@@ -121,18 +121,12 @@ class DescriptionTask:
         """The terms of eq. 14, each a mean over clips; a clip's captions count alike."""
         encoding = encode_batch(self.model.clip_encoder, batch)
         said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
-        decoded = self.model(said, encoding.without_detection.of(batch.clip_of_caption))
+        steps = following != PAD
+        decoded = self.model(said, encoding.without_detection.of(batch.clip_of_caption), steps)
 
         over_clips = mean_over_clips(batch.clip_of_caption)
-        likelihood = F.cross_entropy(
-            decoded.scores.flatten(0, 1),
-            following.flatten(),
-            ignore_index=PAD,
-            reduction="none",
-            label_smoothing=self.label_smoothing,
-        )
-        losses = {"words": over_clips(likelihood.view_as(following).sum(dim=1))}
-        steps = following != PAD
+        likelihood = _of_captions(decoded.scores, following, label_smoothing=self.label_smoothing)
+        losses = {"words": over_clips(likelihood)}
         losses |= attention_losses(
             self.attention_weight,
             input=(decoded.input_weights, steps),
@@ -154,7 +148,7 @@ class DescriptionTask:
         unsaid = (BOS, *NEVER_SAID)
         self.model.decode.eval()  # they are drawn as they will be said, without dropout
         drawn = draw_sentences(
-            lambda last, state: self.model.next_words(last, shown.concepts, state),
+            lambda last, state, active: self.model.next_words(last, shown.concepts[active], state),
             shown.state,
             begin=begins,
             end=EOS,
@@ -174,12 +168,10 @@ class DescriptionTask:
         sentences = pad_words(
             [(begin, *words, EOS)[:steps] for begin, words in zip(begins.tolist(), drawn, strict=True)]
         ).to(rows.device)
-        scores = self.model(sentences[:, :-1], shown).scores
-        scores = scores.index_fill(2, torch.tensor(unsaid, device=rows.device), _UNLIKELY)  # as drawn
-        likelihood = F.cross_entropy(
-            scores.flatten(0, 1), sentences[:, 1:].flatten(), ignore_index=PAD, reduction="none"
-        )
-        return ((worth - others).flatten() * likelihood.view(len(sentences), -1).sum(dim=1)).mean()
+        following = sentences[:, 1:]
+        scores = self.model(sentences[:, :-1], shown, following != PAD).scores
+        scores = scores.index_fill(1, torch.tensor(unsaid, device=rows.device), _UNLIKELY)  # as drawn
+        return ((worth - others).flatten() * _of_captions(scores, following)).mean()
 
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:
@@ -267,3 +259,15 @@ class DescriptionTask:
             for row, [best] in zip(some, found, strict=True):
                 captions[self.clips.validation[row].id] = best.text
         return captions
+
+
+def _of_captions(scores: Tensor, following: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
+    """The negative log-likelihood of each caption, (M,).
+
+    Args:
+        scores: (n, words), of the n steps of all captions that are not padding.
+        following: (M, T), the words that these steps should say, padded.
+    """
+    steps = following != PAD
+    words = F.cross_entropy(scores, following[steps], reduction="none", label_smoothing=label_smoothing)
+    return words.new_zeros(following.shape).masked_scatter(steps, words).sum(dim=1)
