@@ -1,0 +1,186 @@
+"""How much would more captioned clips help? Words, choices and rankings by the number of training clips.
+
+A share of the training sources is drawn, and two models are fitted to their clips: the perceptron that names
+concept words from the mean feature of a clip, and a joint embedding. Both are measured on validation clips.
+The last row has no clips: each caption is held against the mean of the clip's other captions, both as the
+joint embedding of all clips reads them. An eye that saw all that people wrote of a clip would reach that.
+
+    python bench/learning_curve.py CORPUS… --features FOLDER… [--vectors FILE] [--shares 0.125 0.25 0.5 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from tabulate import tabulate
+from torch import Tensor
+from torch.nn import functional as F
+
+from ctsan.config import Settings, load_settings
+from ctsan.data.batches import references, thin
+from ctsan.data.corpus import Clip, Corpus, parts_of
+from ctsan.data.reading import read_corpora
+from ctsan.evaluation.bootstrap import interval
+from ctsan.evaluation.retrieval import rank_tallies
+from ctsan.evaluation.tally import Tally, mean, ratio
+from ctsan.model.dual_encoder import DualEncoder
+from ctsan.model.mlp_probe import MLPProbe
+from ctsan.tasks.scoring import encode_sentences
+from ctsan.text.words import Words, prepare_words
+from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
+from ctsan.training.loop import train
+from ctsan.training.setup import set_up_task
+from ctsan.video.store import FeatureStore
+from ctsan.video.store_union import open_stores
+
+NUM_CONCEPTS, PRIOR_WEIGHT = 10, 0.5  # as in the laptop profile
+DISTRACTORS = 4  # beside the right sentence of a choice
+METRICS = ("words right", "choice of five", "MRR", "R@10", "median rank")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("corpora", nargs="+", type=Path)
+    parser.add_argument("--features", nargs="+", type=Path, required=True, help="one folder for each corpus")
+    parser.add_argument("--vectors", type=Path, help="of words, as for 'ctsan train embed'")
+    parser.add_argument("--shares", nargs="+", type=float, default=[0.125, 0.25, 0.5, 1.0])
+    parser.add_argument("--steps", type=int, default=1500, help="of the joint embedding")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    corpus = read_corpora(asked.corpora)
+    store = open_stores(asked.features, [part.ids for part in parts_of(corpus)])
+    overrides = [f"training.steps={asked.steps}", f"training.seed={asked.seed}", "training.evaluations=3"]
+    if asked.vectors is not None:
+        overrides.append("model.embedding_dim=128")
+    settings = load_settings("laptop", [*overrides, "retrieval.phrases=0"], task="embed")
+    words = prepare_words(
+        corpus.captions("train"),
+        embedding_dim=settings.model.embedding_dim,
+        vectors=asked.vectors,
+        more_words=settings.retrieval.more_words if asked.vectors else 0,
+    )
+    held_out = [clip for clip in corpus.split("val") if clip.id in store and clip.captions]
+    rows = []
+    for share in sorted(asked.shares):
+        some = with_share(corpus, share, seed=asked.seed)
+        embedding = fitted(some, store, words, settings)
+        measured = words_right(some, held_out, store, words) | found(embedding, held_out, store, words)
+        rows.append((f"{len(some.split('train')):,} clips", *cells(measured)))
+    rows.append(("other captions", *cells(found_by_captions(embedding, held_out, words))))
+    print(f"{len(held_out)} validation clips, all their captions; seed {asked.seed}\n")
+    print(tabulate(rows, headers=("learnt from", *METRICS), disable_numparse=True))
+
+
+def with_share(corpus: Corpus, share: float, *, seed: int) -> Corpus:
+    """The corpus with the training clips of a share of their sources; a larger share holds the smaller."""
+    sources = sorted({clip.source or clip.id for clip in corpus.split("train")})
+    order = np.random.default_rng(seed).permutation(len(sources))
+    kept = {sources[place] for place in order[: math.ceil(share * len(sources))]}
+    clips = [clip for clip in corpus if clip.split != "train" or (clip.source or clip.id) in kept]
+    return replace(corpus, clips=tuple(clips))
+
+
+def fitted(corpus: Corpus, store: FeatureStore, words: Words, settings: Settings) -> DualEncoder:
+    """A joint embedding, with its best weights on validation clips."""
+    task = set_up_task("embed", settings, words, store, corpus)
+    with tempfile.TemporaryDirectory() as folder:
+        train(task, Path(folder), optimiser=settings.optimiser, training=settings.training)
+        load_weights(Path(folder) / WEIGHTS_FILE, task.model)
+    assert isinstance(task.model, DualEncoder)
+    return task.model.eval()
+
+
+def words_right(
+    corpus: Corpus, held_out: Sequence[Clip], store: FeatureStore, words: Words
+) -> dict[str, Tally]:
+    """The share of ten words by p - q/2 that stand in a clip's captions; forms of a word count once."""
+    clips = [clip for clip in corpus.split("train") if clip.id in store and clip.captions]
+    truth = reference(clips, words)
+    probe = MLPProbe(channels=store.channels, num_candidates=truth.shape[1])
+    probe.start_from(means(clips, store), truth, torch.ones(len(clips), dtype=torch.bool))
+    ranking = probe.scores(means(held_out, store)).sigmoid() - PRIOR_WEIGHT * truth.mean(dim=0)
+    right, lemmas = [], words.concepts.lemma_ids
+    for row, own in zip(ranking.argsort(dim=1, descending=True), reference(held_out, words), strict=True):
+        first: dict[int, int] = {}
+        for word in row[: 4 * NUM_CONCEPTS].tolist():
+            first.setdefault(lemmas[word], word)
+        right.append(float(own[list(first.values())[:NUM_CONCEPTS]].mean()))
+    return {"words right": mean(right)}
+
+
+def reference(clips: Sequence[Clip], words: Words) -> Tensor:
+    return references([words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words))
+
+
+def means(clips: Sequence[Clip], store: FeatureStore) -> Tensor:
+    maps = (thin(store[clip.id].maps, 10).astype(np.float32) for clip in clips)
+    return torch.from_numpy(np.stack([each.mean(axis=(0, 1, 2)) for each in maps]))
+
+
+@torch.inference_mode()
+def found(
+    embedding: DualEncoder, clips: Sequence[Clip], store: FeatureStore, words: Words
+) -> dict[str, Tally]:
+    seen = means(clips, store)[:, None, None, None]
+    encoded = embedding.clip_encoder(seen, torch.ones(seen.shape[:2], dtype=torch.bool))
+    sentences, clip_of = captions_of(embedding, clips, words)
+    return judged(sentences @ embedding.embed_clips(encoded).mT, clip_of)
+
+
+@torch.inference_mode()
+def found_by_captions(embedding: DualEncoder, clips: Sequence[Clip], words: Words) -> dict[str, Tally]:
+    """Clips are the means of their captions, the one that is asked for left out of its own."""
+    sentences, clip_of = captions_of(embedding, clips, words)
+    sums = sentences.new_zeros(len(clips), sentences.shape[1]).index_add_(0, clip_of, sentences)
+    scores = sentences @ F.normalize(sums, dim=1).mT
+    others = F.normalize(sums[clip_of] - sentences, dim=1)
+    return judged(scores.scatter(1, clip_of[:, None], (sentences * others).sum(dim=1)[:, None]), clip_of)
+
+
+def captions_of(embedding: DualEncoder, clips: Sequence[Clip], words: Words) -> tuple[Tensor, Tensor]:
+    """The vectors of all captions, and whose they are."""
+    captions = [caption for clip in clips for caption in clip.captions]
+    read = encode_sentences(captions, words.vocabulary, max_words=30)
+    counts = torch.tensor([len(clip.captions) for clip in clips])
+    return embedding.embed_sentences(read), torch.arange(len(clips)).repeat_interleave(counts)
+
+
+def judged(scores: Tensor, clip_of: Tensor) -> dict[str, Tally]:
+    """Scores of captions with clips (M, clips); a choice is right if it beats clips that are drawn at random.
+
+    A caption that b of the n other clips beat is chosen among five with probability C(n - b, 4) / C(n, 4),
+    where the other four sentences are such as suit their own clips as well.
+    """
+    ranks = (scores >= scores.gather(1, clip_of[:, None])).sum(dim=1)
+    num_clips = scores.shape[1]
+    draws = torch.arange(DISTRACTORS)
+    chances = ((num_clips - ranks)[:, None] - draws).clamp(min=0) / (num_clips - 1 - draws)
+    by_clip = [ranks[clip_of == clip].tolist() for clip in range(num_clips)]
+    right = [chances.prod(dim=1)[clip_of == clip] for clip in range(num_clips)]
+    return {
+        "choice of five": ratio([float(own.sum()) for own in right], [len(own) for own in right]),
+        **rank_tallies(by_clip),
+    }
+
+
+def cells(measured: dict[str, Tally]) -> list[str]:
+    found = []
+    for name in METRICS:
+        if name not in measured:
+            found.append("")
+            continue
+        low, high = interval(measured[name])
+        digits = 0 if name == "median rank" else 3
+        found.append(f"{measured[name].value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})")
+    return found
+
+
+if __name__ == "__main__":
+    main()
