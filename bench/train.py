@@ -101,9 +101,7 @@ def loss_of(model: DescriptionModel, batch: CaptionBatch, *, word_by_word: bool 
         weights.append(torch.stack([decoded.input_weights, decoded.output_weights]))
     both = torch.cat(weights, dim=2)  # (2, M, T, K)
     regulariser = sum(attention_regulariser(each, following != PAD).mean() for each in both)
-    detection = encoding.detection
-    learnt = detection.scores if detection.learnt is None else detection.learnt
-    concepts = concept_loss(learnt, batch.reference).mean()
+    concepts = concept_loss(encoding.detection.scores, batch.reference).mean()
     return torch.stack(likelihood).sum() / len(said) + 0.01 * regulariser + concepts
 
 

@@ -181,6 +181,21 @@ def test_settings_need_no_torch() -> None:
 def test_settings_that_have_another_name_now_are_read(rank_by: str, prior_weight: float) -> None:
     old = load_settings("laptop").to_json()
     old["detector"].pop("prior_weight")
-    old["detector"] |= {"rank_by": rank_by, "probe": True}
+    old["detector"] |= {"rank_by": rank_by, "probe": False}
     read = settings_from_json(old)
-    assert (read.detector.prior_weight, read.detector.probe) == (prior_weight, "ridge")
+    assert (read.detector.prior_weight, read.detector.probe) == (prior_weight, "none")
+
+
+@pytest.mark.parametrize("probe", [True, "ridge"])
+def test_an_older_run_with_a_ridge_regression_as_its_probe_is_refused(probe: object) -> None:
+    old = load_settings("laptop").to_json()
+    old["detector"]["probe"] = probe
+    with pytest.raises(UsageError) as caught:
+        settings_from_json(old)
+    assert str(caught.value) == (
+        "This run is of an older ctsan: its probe of concept words (detector.probe) is a ridge regression, "
+        "which this version does not have. Train it again in another folder."
+    )
+    assert message_of("detector.probe=ridge") == (
+        "Setting detector.probe cannot be 'ridge'. It must be one of none, mlp."
+    )

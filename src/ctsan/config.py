@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
-from ctsan.errors import UsageError, did_you_mean
+from ctsan.errors import OldRunError, UsageError, did_you_mean
 
 
 class _Kind(NamedTuple):
@@ -43,7 +43,7 @@ DecoderKind = Annotated[
     Literal["semantic", "s2vt", "temporal", "pooled"],
     _one_of("semantic", "s2vt", "temporal", "pooled"),
 ]
-Probe = Annotated[Literal["none", "ridge", "mlp"], _one_of("none", "ridge", "mlp")]
+Probe = Annotated[Literal["none", "mlp"], _one_of("none", "mlp")]
 RandomWordsKind = Annotated[Literal["redrawn", "fixed"], _one_of("redrawn", "fixed")]
 Negatives = Annotated[Literal["clips", "sentences", "both"], _one_of("clips", "sentences", "both")]
 ChoiceNegatives = Annotated[Literal["question", "batch"], _one_of("question", "batch")]
@@ -79,8 +79,7 @@ class DetectorSettings:
     attention_dim: Count = 500  # between the two convolutions of a trace's attention
     dropout: Share = 0.2
     # Concept words from the mean feature of a clip as well, by a probe that is fitted before training: a
-    # ridge regression, whose confidence is averaged with the traces', or a perceptron, to whose scores the
-    # traces add theirs. The paper has none.
+    # perceptron, to whose scores the traces add theirs. The paper has none.
     probe: Probe = "none"
     tie_traces: Switch = False  # W_p is the same for all traces; in the paper each has its own part of it
     pace: Positive = 1.0  # times the learning rate, for the detector
@@ -278,7 +277,6 @@ _REMOVED = frozenset(
 # Settings and values in settings.json of older runs that have other names now.
 _RENAMED: Mapping[tuple[str, object], tuple[str, object]] = {
     ("detector.probe", False): ("detector.probe", "none"),
-    ("detector.probe", True): ("detector.probe", "ridge"),
     ("detector.rank_by", "confidence"): ("detector.prior_weight", 0.0),
     ("detector.rank_by", "lift"): ("detector.prior_weight", 1.0),
 }
@@ -352,11 +350,18 @@ def settings_from_json(value: object) -> Settings:
     A setting that is missing has its value in `_BEFORE`, else its default.
 
     Raises:
+        OldRunError: it is of a run with a ridge regression as its probe.
         UsageError: names every setting that is unknown or cannot have its value.
     """
     if not isinstance(value, dict) or not all(isinstance(section, dict) for section in value.values()):
         raise UsageError("Settings are an object of sections, each an object of settings.")
     known = _today(_flat(value))
+    probe = known.get("detector.probe")
+    if probe is True or probe == "ridge":
+        raise OldRunError(
+            "This run is of an older ctsan: its probe of concept words (detector.probe) is a ridge "
+            "regression, which this version does not have. Train it again in another folder."
+        )
     return _checked(_sections({**_BEFORE, **known}), [])
 
 

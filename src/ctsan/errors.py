@@ -20,6 +20,10 @@ class UsageError(CtsanError):
     exit_code = 2
 
 
+class OldRunError(UsageError):
+    """A run of an older version has a part that this version does not have."""
+
+
 class VideoError(CtsanError):
     """One clip cannot be read. Commands over many clips list it and go on."""
 

@@ -17,7 +17,7 @@ from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
 KINDS = {
-    "traces": ("describe", ("detector.probe=ridge",)),
+    "traces": ("describe", ("detector.probe=mlp",)),
     "temporal": ("describe", ("model.decoder=temporal", "detector.enabled=false")),
     "pooled": ("describe", ("model.decoder=pooled", "detector.enabled=false")),
     "s2vt": ("describe", ("model.decoder=s2vt", "detector.enabled=false")),

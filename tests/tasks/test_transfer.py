@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -249,6 +250,20 @@ def test_models_of_other_sizes_are_refused(words: Words, store: FeatureStore, ot
             start_from_model(make(task, words, store, *PAPER_FORM, other), trained, transfer="shared")
 
 
+@pytest.mark.parametrize("transfer", ["detector", "shared"])
+@pytest.mark.parametrize("probes", [("none", "mlp"), ("mlp", "none")])
+def test_a_probe_in_one_of_the_models_alone_is_refused(
+    words: Words, store: FeatureStore, transfer: Literal["detector", "shared"], probes: tuple[str, str]
+) -> None:
+    """Traces beside a probe add to its scores, and traces without one name words by themselves."""
+    trained, model = (make("describe", words, store, f"detector.probe={probe}") for probe in probes)
+    with pytest.raises(UsageError, match="do not fit the new model: clip_encoder.probe.*there.*here"):
+        start_from_model(model, trained, transfer=transfer)
+    old, new = (load_settings("laptop", [f"detector.probe={probe}"]) for probe in probes)
+    with pytest.raises(UsageError, match=f"detector.probe is {probes[0]} there and {probes[1]} here"):
+        settings_with(new, old, overrides=[f"detector.probe={probes[1]}"], same_task=True)
+
+
 def test_settings_of_the_trained_model_are_taken_unless_set() -> None:
     trained = load_settings("laptop", (*SETTINGS, "detector.dropout=0.1", "training.epochs=9"))
     overrides = ("detector.num_concepts=5", "training.batch_size=3", "model.hidden_dim=8")
@@ -301,21 +316,21 @@ def test_probes_learn_new_clips_with_the_scales_that_were_taken_over(
 def test_a_probe_of_concept_words_is_kept_or_learns_the_new_clips(
     more: Words, clips: Sequence[Clip], store: FeatureStore, keep: bool
 ) -> None:
-    model = make("describe", more, store, "detector.probe=ridge")
+    model = make("describe", more, store, "detector.probe=mlp")
     probe = model.clip_encoder.probe
-    probe.weight.fill_(7.0)
+    probe.name.weight.fill_(7.0)
+    rarest = probe.name.bias.clone()
     start_probes(model, clips, store, more, keep=keep)
-    assert bool((probe.weight == 7).all()) == keep
-    assert bool((probe.bias > 0).any()) != keep
+    assert bool((probe.name.weight == 7).all()) == keep
+    assert bool((probe.name.bias > rarest + 1).any()) != keep
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("probe", ["ridge", "mlp"])
 def test_a_probe_that_is_kept_expects_no_new_word(
-    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore, probe: str
+    words: Words, more: Words, clips: Sequence[Clip], store: FeatureStore
 ) -> None:
     """It has learnt nothing of them: they must not come before the words that it knows."""
-    trained, model = (make("describe", each, store, f"detector.probe={probe}") for each in (words, more))
+    trained, model = (make("describe", each, store, "detector.probe=mlp") for each in (words, more))
     start_probes(trained, clips, store, words)
     start_from_model(model, trained, transfer="shared")
     start_probes(model, clips, store, more, keep=True)

@@ -100,6 +100,19 @@ def test_settings_that_cannot_be_used_are_named(tmp_path: Path, change: dict[str
     assert str(caught.value).startswith(f"{file}: {what}")
 
 
+def test_a_run_that_is_too_old_has_one_remedy(tmp_path: Path) -> None:
+    """A copy of it would not help."""
+    begin(tmp_path)
+    file = tmp_path / SETTINGS_FILE
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    stored["settings"]["detector"]["probe"] = "ridge"
+    file.write_text(json.dumps(stored), encoding="utf-8")
+    with pytest.raises(RunError) as caught:
+        open_run(tmp_path)
+    assert str(caught.value).startswith(f"{file}: This run is of an older ctsan")
+    assert str(caught.value).endswith("does not have. Train it again in another folder.")
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "\udcff"])
 def test_damaged_settings_are_named(tmp_path: Path, text: str) -> None:
     file = tmp_path / SETTINGS_FILE

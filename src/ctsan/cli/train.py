@@ -216,8 +216,8 @@ def _train(order: Order, out: Path, ensemble: int | None, *, as_json: bool) -> N
             for number, (run, own) in enumerate(zip(runs, settings, strict=True), start=1):
                 if ensemble and processes.is_first:
                     warn(f"Member {number} of {ensemble}, in {run}:")
-                if processes.is_first and order.task != "embed" and _fits_probe(run, own):
-                    warn("Fitting the probe of concept words to the training clips.")
+                if processes.is_first and order.task != "embed" and _fits_probes(run, own):
+                    warn("Fitting probes of concept words to the training clips.")
                 with processes.together():
                     task = load_task(order, clips, run, own)
                 result = _train_visibly(task, run, own, is_first=processes.is_first)
@@ -385,11 +385,13 @@ def _parting(metrics: Mapping[str, float], settings: Settings) -> str | None:
     )
 
 
-def _fits_probe(run: Path, settings: Settings) -> bool:
-    """Whether a perceptron is fitted before the first step, which takes up to minutes."""
+def _fits_probes(run: Path, settings: Settings) -> bool:
+    """Whether the detector's probe or those out of fold are fitted first, which takes up to minutes."""
     from ctsan.training.checkpoint import CHECKPOINT_FILE
 
-    detector = settings.detector
-    has_probe = detector.enabled and detector.probe == "mlp" and detector.kind in ("traces", "average")
+    detector, training = settings.detector, settings.training
+    if not detector.enabled or detector.kind in ("nearest", "random"):
+        return False
+    has_probe = detector.probe == "mlp" and detector.kind != "decoupled"
     is_new = not (run / CHECKPOINT_FILE).exists()
-    return has_probe and (settings.training.out_of_fold or (is_new and not settings.training.keep_clips))
+    return training.out_of_fold or (has_probe and is_new and not training.keep_clips)

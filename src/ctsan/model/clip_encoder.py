@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from ctsan.model.average_detector import AverageDetector
 from ctsan.model.concept_detector import ConceptDetector, Detection, RegionReducer
-from ctsan.model.concept_probe import ConceptProbe
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.lstm import State
 from ctsan.model.mlp_probe import MLPProbe
@@ -96,7 +95,7 @@ class ClipEncoder(nn.Module):
         hidden_dim: int,
         detector: LearntWords | GivenWords | None,
         num_concepts: int,
-        probe: ConceptProbe | MLPProbe | None = None,
+        probe: MLPProbe | None = None,
         weighted: bool = False,
         prior_weight: float = 0.0,
         lemmas: Tensor | None = None,
@@ -115,7 +114,7 @@ class ClipEncoder(nn.Module):
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
         self.probe = probe
-        if isinstance(probe, MLPProbe) and isinstance(detector, LearntWords):
+        if probe is not None and isinstance(detector, LearntWords):
             nn.init.zeros_(detector.name.weight)
         self.encode_video = video_encoder or VideoEncoder(
             hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout, memory=memory
@@ -156,7 +155,7 @@ class ClipEncoder(nn.Module):
             self.channel_scales.copy_(channels[1])
         if directions is not None:
             self.reduce.start_from(directions)
-        if isinstance(self.probe, MLPProbe):  # it knows the frequencies, and traces begin by adding nothing
+        if self.probe is not None:  # it knows the frequencies, and traces begin by adding nothing
             frequencies = None
         if frequencies is not None and isinstance(self.detector, LearntWords):
             self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())

@@ -24,7 +24,6 @@ class Detection(NamedTuple):
     scores: Tensor  # (B, V), of all candidates before the sigmoid
     attention: Tensor  # (B, N, L, h, w): where each trace looked; adds up to one over the grid
     states: Tensor  # (B, L, D): what each trace remembers at the end
-    learnt: Tensor | None = None  # (B, V), what the concept loss is of, where it is not `scores`
     probed: Tensor | None = None  # (B, V), scores of a probe alone, which are part of `scores`
 
     @property

@@ -17,7 +17,6 @@ from ctsan.data.item_building import build_items
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.clip_encoder import ClipEncoder
-from ctsan.model.concept_probe import ConceptProbe
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.mean_pooling import MeanPooling
@@ -298,22 +297,18 @@ def out_of_fold_scores(
     scores = torch.zeros(reference.shape, dtype=torch.float16)
     for number in sorted(set(folds.tolist())):
         is_out = folds == number
-        kind = ConceptProbe if encoder.probe is None else type(encoder.probe)
-        probe = kind(channels=means.shape[1], num_candidates=reference.shape[1])
+        probe = MLPProbe(channels=means.shape[1], num_candidates=reference.shape[1])
         _fit(probe, means[~is_out], reference[~is_out], is_own[~is_out])
         scores[is_out] = probe.scores(means[is_out]).half()
     return {clip.id: own for clip, own in zip(clips, scores, strict=True)}
 
 
-_fitted: dict[str, dict[str, Tensor]] = {}  # weights of perceptrons, by what they were fitted to
+_fitted: dict[str, dict[str, Tensor]] = {}  # weights of probes, by what they were fitted to
 _MOST_FITTED = _FOLDS + 1
 
 
-def _fit(probe: ConceptProbe | MLPProbe, means: Tensor, reference: Tensor, is_own: Tensor) -> None:
-    """Fit a probe. A perceptron takes seconds, so that the many runs of tables in one process share it."""
-    if isinstance(probe, ConceptProbe):
-        probe.start_from(means, reference, is_own)
-        return
+def _fit(probe: MLPProbe, means: Tensor, reference: Tensor, is_own: Tensor) -> None:
+    """Fit a probe. It takes seconds, so the many runs of tables in one process share it."""
     content = hashlib.sha256()
     for tensor in (means, reference, is_own):
         content.update(tensor.cpu().contiguous().numpy().tobytes())

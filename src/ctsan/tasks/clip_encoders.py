@@ -11,7 +11,6 @@ from ctsan.errors import UsageError
 from ctsan.model.average_detector import AverageDetector
 from ctsan.model.clip_encoder import ClipEncoder, GivenWords, LearntWords
 from ctsan.model.concept_detector import ConceptDetector
-from ctsan.model.concept_probe import ConceptProbe
 from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.mean_pooling import PooledDecoder, PooledEncoder
 from ctsan.model.mlp_probe import MLPProbe
@@ -46,10 +45,9 @@ def build_clip_encoder(
     if model.decoder == "temporal":
         return FrameEncoder(**shared, max_frames=model.max_frames)
     source = _word_source(settings, len(candidates), grid=grid, channels=channels)
-    probe: ConceptProbe | MLPProbe | None = None
-    if detector.probe != "none" and isinstance(source, LearntWords):
-        kind = ConceptProbe if detector.probe == "ridge" else MLPProbe
-        probe = kind(channels=channels, num_candidates=len(candidates))
+    probe: MLPProbe | None = None
+    if detector.probe == "mlp" and isinstance(source, LearntWords):
+        probe = MLPProbe(channels=channels, num_candidates=len(candidates))
     return ClipEncoder(
         **shared,
         detector=source,

@@ -53,6 +53,5 @@ def detector_losses(weight: float, encoding: ClipEncoding, reference: Tensor) ->
     """
     if encoding.detection is None:
         return {}
-    detection = encoding.detection
-    scores = detection.scores if detection.learnt is None else detection.learnt
+    scores = encoding.detection.scores
     return {"concepts": weight * concept_loss(scores, reference).mean()} if scores.requires_grad else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from ctsan.tasks.building import Model
 _TAKEN = ("model", "detector", "attention", "decoding")
 _TAKEN_BY_THE_SAME_TASK = (*_TAKEN, "retrieval")
 # Weights fit no other values: those of the detector with its words, and those of all that models share.
+# Beside a probe traces add to its scores; without one they name words alone.
 _FIXED_BY_DETECTOR = (
     "model.hidden_dim",
     "model.num_layers",
@@ -28,6 +29,7 @@ _FIXED_BY_DETECTOR = (
     "detector.kind",
     "detector.attention_dim",
     "detector.tie_traces",
+    "detector.probe",
     "model.embedding_dim",
 )
 _FIXED = (
@@ -77,7 +79,7 @@ def settings_with(
             name = f"{section}.{setting}"
             if name not in named:
                 values[section][setting] = value
-            elif (name in fixed or _parts_score(name, value, values)) and values[section][setting] != value:
+            elif name in fixed and values[section][setting] != value:
                 problems.append(f"{name} is {value} there and {values[section][setting]} here")
     if problems:
         raise UsageError(
@@ -85,11 +87,6 @@ def settings_with(
             "out, for they are taken over, or train without --from."
         )
     return settings_from_json(values)
-
-
-def _parts_score(name: str, old: object, values: Mapping[str, Mapping[str, object]]) -> bool:
-    """Whether traces that name words alone would be added to a perceptron's scores, or the reverse."""
-    return name == "detector.probe" and "mlp" in (old, values["detector"]["probe"])
 
 
 def parts_taken(trained: Model, *, same_task: bool, transfer: Transfer) -> tuple[str, ...]:
@@ -123,7 +120,7 @@ def start_from_model(
         keep_frequencies: rank concept words with the trained model's frequencies.
 
     Raises:
-        UsageError: the models are of different sizes.
+        UsageError: the models are of different sizes, or only one of them has a probe.
     """
     same_task = type(model) is type(trained)
     parts = parts_taken(trained, same_task=same_task, transfer=transfer)
@@ -132,12 +129,10 @@ def start_from_model(
         {
             name: tensor
             for name, tensor in _weights(each).items()
-            if any(_is_of(name, part) for part in parts) and name not in own
+            if any(_is_of(name, part) for part in (*parts, _PROBE)) and name not in own
         }
         for each in (model, trained)
     )
-    for name in [name for name in new.keys() ^ old.keys() if _is_of(name, _PROBE)]:
-        (new if name in new else old).pop(name)  # it has learnt already, or is not wanted any more
     if new.keys() & {_FREQUENCIES} and not keep_frequencies:
         new.pop(_FREQUENCIES)
     if _FREQUENCIES not in new:  # the new clips' own stand, or words are ranked by confidence

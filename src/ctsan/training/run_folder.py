@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 import ctsan
 from ctsan.atomic import write_json
 from ctsan.config import Settings, check_resumable, settings_from_json
-from ctsan.errors import RunError, UsageError
+from ctsan.errors import OldRunError, RunError, UsageError
 from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
 
 SETTINGS_FILE = "settings.json"
@@ -220,6 +220,8 @@ def open_run(folder: Path) -> Run:
         raise RunError(f"{folder}: no run is there. Train one with 'ctsan train', or name another.") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{file}: it is damaged ({error!r}). {again}") from None
+    except OldRunError as error:
+        raise RunError(f"{file}: {error}") from None
     except UsageError as error:
         raise RunError(f"{file}: {error} {again}") from None
 

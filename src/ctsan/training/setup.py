@@ -75,7 +75,7 @@ def set_up_task(
         )
     if not is_resumed:
         # What is frozen, the probe of concept words included, stays as it was trained.
-        keep = settings.training.keep_clips and init_from is not None and _has_same_probe(model, init_from)
+        keep = settings.training.keep_clips and init_from is not None
         regression = settings.retrieval.regression and not isinstance(init_from, DualEncoder)
         start_probes(model, train, store, words, keep=keep, regression=regression)
     if settings.training.keep_clips:
@@ -105,11 +105,6 @@ def _is_constant(encoder: nn.Module) -> bool:
 def _detects(encoder: ClipEncoder) -> bool:
     """Whether its concept words are learnt, jointly or before; NN-SAN's and random ones are not."""
     return isinstance(encoder.detector, LearntWords | DecoupledDetector)
-
-
-def _has_same_probe(model: Model, trained: Model) -> bool:
-    new, old = (getattr(each.clip_encoder, "probe", None) for each in (model, trained))
-    return old is not None and type(new) is type(old)
 
 
 def _take_detector(model: Model, alone: DetectorModel) -> None:
