@@ -64,7 +64,7 @@ def test_a_task_has_its_defaults_in_every_profile_and_overrides_come_after_them(
     for profile, usual in PROFILES.items():
         assert all(load_settings(profile, task=task) == usual for task in ("describe", "fill", "rank"))
         embed = load_settings(profile, ["training.steps=7"], task="embed")
-        assert (embed.training.batch_size, embed.training.steps) == (64, 7)
+        assert (embed.training.batch_size, embed.training.steps) == (256, 7)
         assert (embed.optimiser.learning_rate, embed.optimiser.weight_decay) == (1e-3, 0.05)
         assert (embed.retrieval.regression, embed.retrieval.phrases) == (True, 16000)
         assert embed.model == usual.model

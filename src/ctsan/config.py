@@ -175,7 +175,6 @@ class DecodingSettings:
     length_penalty: Weight = 1.0  # a sentence's score is divided by its length to this power
     suiting: Weight = 0.25  # of a joint embedding that stands beside, in choosing among what a beam found
     expecting: Weight = 1.6  # of the CIDEr that its phrase probe expects, if it has one, in that choice
-    guiding: Weight = 10.0  # of the CIDEr in following beginnings of sentences, of which more are looked at
     repeats: Switch = True  # False never says the same two words in a row again
     # With a beam above 1, sentences with a grammar fault that a rule finds come after all others; and such
     # captions of people are not learnt from where the clip has others.
@@ -272,7 +271,13 @@ _BEFORE: Mapping[str, object] = {
 }
 # In settings.json of older runs; they have no effect any more.
 _REMOVED = frozenset(
-    {"decoding.hearing", "detector.trace_dropout", "init.concept_gain", "training.corrupt_concepts"}
+    {
+        "decoding.guiding",
+        "decoding.hearing",
+        "detector.trace_dropout",
+        "init.concept_gain",
+        "training.corrupt_concepts",
+    }
 )
 # Settings and values in settings.json of older runs that have other names now.
 _RENAMED: Mapping[tuple[str, object], tuple[str, object]] = {

@@ -71,7 +71,6 @@ REFUSED = {
     "retrieval.more_words",
     "decoding.suiting",
     "decoding.expecting",
-    "decoding.guiding",
 }
 
 

@@ -243,7 +243,7 @@ def test_a_phrase_probe_has_a_say_in_what_is_said(
     start_from_clips(judge, clips, store, words, load_settings("laptop").init)
     start_probes(judge, clips, store, words)
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
-    decoding = DecodingSettings(beam=6, max_words=5, suiting=0.0, expecting=0.0, guiding=0.0)
+    decoding = DecodingSettings(beam=6, max_words=5, suiting=0.0, expecting=0.0)
     likeliest = describe(members, encodings, decoding, n_best=6)
     best = describe(members, encodings, replace(decoding, expecting=0.3), n_best=6)
     assert likeliest != best
@@ -259,17 +259,6 @@ def test_a_phrase_probe_has_a_say_in_what_is_said(
         assert worth == pytest.approx([sentence.score for sentence in sentences], abs=1e-5)
         assert worth == sorted(worth, reverse=True)
         assert max(expected) > 0
-    weights = judge.phrases.weigh(encodings[0].state.top)
-
-    def most_expected(*, guiding: float) -> float:
-        found = describe(members, encodings, replace(decoding, expecting=99.0, guiding=guiding))
-        first = [words.vocabulary.encode(own[0].text.split()) for own in found]
-        return sum(
-            float(judge.phrases(torch.tensor([[own]]), weights[row : row + 1]))
-            for row, own in enumerate(first)
-        )
-
-    assert most_expected(guiding=20.0) > most_expected(guiding=0.0) + 0.01
 
 
 def test_measuring_reports_with_the_scale_of_validation_and_changes_nothing(

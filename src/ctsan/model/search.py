@@ -16,11 +16,8 @@ from ctsan.model.lstm import State
 NextWords = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 # The same of clips that are still searched for, which are named, each with as many rows as the others.
 NextWordsOf = Callable[[Tensor, State, tuple[int, ...]], tuple[Tensor, State]]
-# Beginnings of sentences (B, n, t) of the clips that are named to what they are worth, (B, n).
-WorthOf = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 _GROUP = 32  # scores of which the highest is looked for first
-_LOOKED_AT = 5  # times the beam: so many of the likeliest beginnings are asked for their worth
 
 
 class Sentence(NamedTuple):
@@ -39,7 +36,6 @@ def beam_search(
     beam: int,
     n_best: int = 1,
     enough: int | None = None,
-    worth: WorthOf | None = None,
     max_words: int = 30,
     length_penalty: float = 1.0,
     repeats: bool = True,
@@ -51,7 +47,6 @@ def beam_search(
         never: words that are never said, such as the unknown word and padding.
         enough: ended sentences of a clip, after which its search is over; by default it goes on until no
             unfinished one could still be among the best.
-        worth: of two beginnings that of the larger log-probability and worth is gone on with.
         length_penalty: 0 compares plain log-probabilities, 1 those of an average word.
         repeats: whether a sentence may have the same two words in a row twice.
 
@@ -74,7 +69,7 @@ def beam_search(
             log_probabilities[_second_again(words)] = -torch.inf
         total = (scores[:, None] + log_probabilities).view(len(clips), -1)  # (B, width words)
         # At most `beam` of them end here, so twice as many always leave a full beam of unfinished ones.
-        best, places = _highest(total, min((_LOOKED_AT if worth else 2) * beam, total.shape[1]))
+        best, places = _highest(total, min(2 * beam, total.shape[1]))
         first = torch.arange(0, len(words), len(words) // len(clips), device=device)[:, None]  # rows of clips
         rows, chosen = first + places // log_probabilities.shape[1], places % log_probabilities.shape[1]
         begun = torch.cat([words[rows], chosen[..., None]], dim=2)  # (B, n, t + 1)
@@ -82,9 +77,8 @@ def beam_search(
         for place, number in (ends & best.isfinite())[:, :beam].nonzero().tolist():
             score = float(best[place, number]) / length**length_penalty
             finished[clips[place]].append(Sentence(tuple(begun[place, number, 1:-1].tolist()), score))
-        worths = best if worth is None else best + worth(begun[..., 1:], clips)
         # The best unfinished ones, of which a few words in all may not give as many as the beam holds.
-        keep = worths.masked_fill(ends, -torch.inf).topk(min(beam, best.shape[1]), dim=1).indices
+        keep = best.masked_fill(ends, -torch.inf).topk(min(beam, best.shape[1]), dim=1).indices
         kept = best.masked_fill(ends, -torch.inf).gather(1, keep)  # (B, width)
         hopes = (kept.max(dim=1).values / max_words**length_penalty).tolist()
         open_ = [

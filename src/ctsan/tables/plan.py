@@ -155,7 +155,6 @@ _REFUSED = {
     "retrieval.phrases": "it reorders captions, and the dual encoder of the tables makes none. Leave it out",
     "decoding.suiting": f"{_NO_JOINT_EMBEDDING}. Leave it out",
     "decoding.expecting": f"{_NO_JOINT_EMBEDDING}. Leave it out",
-    "decoding.guiding": f"{_NO_JOINT_EMBEDDING}. Leave it out",
 }
 
 

@@ -18,7 +18,7 @@ from ctsan.model.description_model import DescriptionModel
 from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.lstm import State
 from ctsan.model.phrase_probe import PhraseProbe
-from ctsan.model.search import Sentence, WorthOf, beam_search
+from ctsan.model.search import Sentence, beam_search
 from ctsan.tasks.member import Member
 from ctsan.tasks.scoring import ensemble_scores, score_each
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
@@ -54,9 +54,8 @@ def describe(
         score = 0.1 · log p + suiting · embedding + expecting · CIDEr       with one
 
     where log p is the mean over a sentence's words, embedding the mean of the standardised cosines, and CIDEr
-    what the phrase probe expects. The probe also leads the search: `guiding` times the CIDEr of a sentence's
-    beginning is added to its log-probability. With `skip_faulty`, hypotheses with a grammar fault come after
-    those without one, whatever their scores.
+    what the phrase probe expects. With `skip_faulty`, hypotheses with a grammar fault come after those
+    without one, whatever their scores.
 
     Args:
         encodings: of each member, a row a clip.
@@ -71,9 +70,6 @@ def describe(
         decoding,
         n_best=decoding.beam if judging or decoding.skip_faulty else n_best,
         enough=math.ceil(_TO_CHOOSE_FROM * decoding.beam) if judging else None,
-        worth=(lambda begun, clips: decoding.guiding * expected(begun, clips))
-        if expected and decoding.guiding
-        else None,
     )
     said = [
         [Said(" ".join(words[number] for number in each.words), each.score, each.score) for each in own]
@@ -172,7 +168,6 @@ def _search(
     *,
     n_best: int,
     enough: int | None,
-    worth: WorthOf | None,
 ) -> list[list[Sentence]]:
     """Sentences in numbers of all members' words together."""
     members, encodings = zip(*telling, strict=True)
@@ -216,7 +211,6 @@ def _search(
         beam=decoding.beam,
         n_best=n_best,
         enough=enough,
-        worth=worth,
         max_words=decoding.max_words,
         length_penalty=decoding.length_penalty,
         repeats=decoding.repeats,
