@@ -112,7 +112,7 @@ class LossSettings:
     concept_weight: Weight = 1.0  # λ2, as in the authors' early code
     label_smoothing: Share = 0.0  # of the words; the paper has none
     reward_weight: Weight = 0.0  # of learning from the CIDEr of its own sentences; the paper has none
-    reward_from: Share = 0.0  # the share of the training after which that begins
+    reward_from: Share = 0.0  # the share of the training after which that begins: sentences come first
     choice_margin: Positive = 1.0  # Δ
     # What a right sentence is told from: the other choices of its question, as in the paper, or the right
     # sentences of the other clips in a batch as well.
@@ -229,8 +229,6 @@ PROFILES: Mapping[str, Settings] = {
             attention_weight=0.0,
             concept_weight=100.0,
             label_smoothing=0.1,
-            reward_weight=20.0,
-            reward_from=0.6,
             retrieval_negatives="both",
         ),
         optimiser=OptimiserSettings(learning_rate=2e-3, schedule="cosine", warmup_steps=20, averaging=0.98),
