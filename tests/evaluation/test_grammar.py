@@ -34,6 +34,11 @@ from ctsan.evaluation.grammar import faulty_share, grammar_fault
         ("a man is a woman in a car", "a man that is a woman"),
         ("a car is a car", "a car that is a car"),
         ("there is a red car talking about a game", "a car that is talking"),
+        ("a cat is sitting on the cat", "a cat on itself"),
+        ("a car is driving in a car", "a car in itself"),
+        ("a woman is sitting on a plate of food", "woman on a plate"),
+        ("a group of people are walking in the sky", "people in a sky"),
+        ("a dog is playing a video game", "dog that play game"),
         ("", "it is empty"),
     ],
 )
@@ -49,6 +54,10 @@ def test_faults_are_named(caption: str, fault: str) -> None:
         "someone is showing what is in the box",
         "a man in a car is talking",  # the man does
         "a car is driving on a road",
+        "a man is sitting on the back of a man",
+        "a group of people are flying in the sky",
+        "a dog is playing with a ball",
+        "a man is talking to a man",
         "people are running while a dog is barking",
         "two women talk",
         "a man is talking about the dish he is making",

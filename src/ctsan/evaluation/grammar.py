@@ -65,6 +65,21 @@ _PATTERNS = tuple(
             r"there is an? (?:\S+ )?(THING) (dancing|laughing|singing|smiling|speaking|talking|walking)",
             "a {0} that is {1}",
         ),
+        (
+            r"^(?:there is )?ARTICLE (?:\S+ )?(\S+) (?:is |are )?\S+ing (?:down )?(in|inside|on) (?:top of )?"
+            r"ARTICLE \1",
+            "a {0} {1} itself",
+        ),
+        (
+            r"(PERSON|people) (?:is |are )(?:laying|lying|sitting|standing|walking) (in|on) ARTICLE (?:\S+ )?"
+            r"(bowl|cup|dish|pan|plate|pot|sky)",
+            "{0} {1} a {2}",
+        ),
+        (
+            r"(animals?|bears?|birds?|cats?|cows?|dogs?|horses?|monkeys?) (?:is|are) playing (?:ARTICLE )?"
+            r"(?:video )?(football|games?|guitar|piano|soccer)",
+            "{0} that play {1}",
+        ),
     )
 )
 
