@@ -314,6 +314,8 @@ def test_examples_are_what_the_model_says_of_every_validation_clip(
     assert sum(example.score for example in examples) / 12 == pytest.approx(metrics["CIDEr"])
     right = [concept.is_right for example in examples for concept in example.concepts]
     assert sum(right) / len(right) == pytest.approx(metrics["precision"])
+    shown = {concept.word for example in examples for concept in example.concepts}
+    assert metrics["different concept words"] == len(shown)
     for example in examples:
         assert [c.is_right for c in example.concepts] == [
             c.word in example.clip.split() for c in example.concepts

@@ -144,14 +144,16 @@ class TaskClips:
     def precision(
         self, members: Sequence[Member[Any]], encodings: Sequence[ClipEncoding]
     ) -> dict[str, float]:
-        """The share of concept words that are in the clips' captions, a mean over members with a detector.
+        """The share of concept words that are in the clips' captions, and how many different ones clips have.
+
+        Both are means over the members with a detector.
 
         Args:
             encodings: what `encoded` gave.
         """
         rows = [row for row, clip in enumerate(self.validation) if clip.captions]
         captions = [self.validation[row].captions for row in rows]
-        found = []
+        found, different = [], []
         for member, encoding in zip(members, encodings, strict=True):
             concepts = member.words.concepts
             if rows and member.model.clip_encoder.detector is not None:
@@ -161,7 +163,13 @@ class TaskClips:
                 given = is_word.sum(dim=1)
                 shares = (right / given.clamp(min=1))[given > 0]
                 found.append(float(shares.mean()) if len(shares) else 0.0)
-        return {"precision": sum(found) / len(found)} if found else {}
+                different.append(len(encoding.concept_words[rows].cpu()[is_word > 0].unique()))
+        if not found:
+            return {}
+        return {
+            "precision": sum(found) / len(found),
+            "different concept words": sum(different) / len(different),
+        }
 
     def judge_concepts(self, member: Member[Any], encoding: ClipEncoding) -> dict[str, float]:
         """The detector's precision on validation and on as many training clips; nothing without a detector.
