@@ -28,7 +28,7 @@ def model() -> Predictor:
 
 
 def test_it_is_small_enough_to_carry() -> None:
-    assert sum(file.stat().st_size for file in DEFAULT_FOLDER.rglob("*")) < 40e6
+    assert sum(file.stat().st_size for file in DEFAULT_FOLDER.rglob("*")) < 25e6
 
 
 def test_it_has_a_sentence_of_its_own_for_each_clip(model: Predictor) -> None:
@@ -38,7 +38,7 @@ def test_it_has_a_sentence_of_its_own_for_each_clip(model: Predictor) -> None:
 
 
 def test_the_score_of_a_caption_is_the_one_that_decided(model: Predictor) -> None:
-    """The likeliest sentence is not the one that is said: joint embeddings and the phrase probe rerank."""
+    """The likeliest sentence is not the one that is said: the joint embedding reranks."""
     is_likeliest = []
     for name in SAID:
         captions = model.describe(CLIPS / name, n_best=5).captions
@@ -48,18 +48,18 @@ def test_the_score_of_a_caption_is_the_one_that_decided(model: Predictor) -> Non
 
 
 def test_its_traces_belong_to_the_sentence_that_it_says(model: Predictor) -> None:
-    """Three runs say it together, and one of them has traces."""
+    """One run says it, and has the traces."""
     for name in SAID:
         tracing = model.trace(CLIPS / name)
         assert tracing.caption == model.describe(CLIPS / name).captions[0]
         assert tracing.run_name == "describe"
-        assert [Path(each).name for each in tracing.said_by] == ["describe", "describe-2", "describe-3"]
+        assert [Path(each).name for each in tracing.said_by] == ["describe"]
         assert tracing.output_weights is not None
         assert len(tracing.output_weights) == len(tracing.caption.text.split())
 
 
 def test_its_traces_stand_for_what_they_raise(model: Predictor) -> None:
-    """A confidence is the mean of the probe's and the traces': some words are sure against the traces."""
+    """The scores of the probe and of the traces are added: some words are sure against the traces."""
     lowered = 0
     for name in SAID:
         tracing = model.trace(CLIPS / name)
@@ -68,8 +68,9 @@ def test_its_traces_stand_for_what_they_raise(model: Predictor) -> None:
         candidates = list(model.runs[0].member.words.concepts.words)
         bias = encoder.detector.name.bias.detach().numpy()
         scores = tracing.shares.sum(axis=1) + [bias[candidates.index(each.word)] for each in tracing.raised]
+        probe = np.log(tracing.probe_confidences) - np.log1p(-tracing.probe_confidences)
         sure = np.array([each.confidence for each in tracing.raised])
-        np.testing.assert_allclose(2 * sure - tracing.probe_confidences, 1 / (1 + np.exp(-scores)), atol=1e-4)
+        np.testing.assert_allclose(sure, 1 / (1 + np.exp(-scores - probe)), atol=1e-4)
         shown = choose_traces(tracing)
         assert shown
         assert all(trace.share > 0 for trace in shown)
@@ -81,9 +82,17 @@ def test_its_traces_stand_for_what_they_raise(model: Predictor) -> None:
     assert lowered > 5
 
 
+def test_its_captions_owe_their_words_to_concept_words(model: Predictor) -> None:
+    """The largest effect of one concept word on a said word, in nats: a word is made several times likelier."""
+    for name in ("cat.mp4", "coffee.mp4", "rabbit.mp4"):
+        effects = model.describe(CLIPS / name, attention=True).effects
+        assert effects is not None
+        assert effects.each.max() > 1
+
+
 def test_it_knows_a_kitchen_when_it_sees_one(model: Predictor) -> None:
     seen = {concept.word for concept in model.concepts(CLIPS / "coffee.mp4")}
-    assert {"food", "dish", "bowl"} <= seen
+    assert {"coffee", "cup", "table"} <= seen
 
 
 def test_it_chooses_what_people_would_say(model: Predictor) -> None:
@@ -94,7 +103,7 @@ def test_it_chooses_what_people_would_say(model: Predictor) -> None:
 
 @pytest.mark.parametrize("query", ["a cup of coffee on a table", "an espresso"])
 def test_no_concept_words_stand_beside_a_rank_that_they_had_no_part_in(model: Predictor, query: str) -> None:
-    """Joint embeddings decide, and read none."""
+    """The joint embedding decides, and reads none."""
     found = model.rank(query, [CLIPS / name for name in SAID], attention=True)
     assert Path(found.clips[0].clip).name == "coffee.mp4"
     for each in found.clips:
