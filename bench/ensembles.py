@@ -1,7 +1,7 @@
 """Who should say how well a sentence suits a clip: joint embeddings, runs of `rank` and `choose`, or all?
 
-    python bench/ensembles.py --corpus CLIPS --features FEATURES
-    python bench/ensembles.py --corpus CLIPS MORE --features FEATURES MORE-FEATURES --model runs/mine
+    python bench/ensembles.py --corpus CLIPS --features FEATURES --model PACK
+    python bench/ensembles.py --corpus CLIPS MORE --features FEATURES MORE-FEATURES --model PACK
 
 Captions of the validation clips are the queries, and all clips of the corpora are ranked for each. A score is
 a mixture of three means of standardised scores: of the runs of `embed`, of `rank` and of `choose`. The last
@@ -50,7 +50,11 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, nargs="+", required=True)
     parser.add_argument("--features", type=Path, nargs="+", required=True, help="one folder a corpus")
     parser.add_argument(
-        "--model", type=Path, action="append", help="a run or a pack [default: the carried one]"
+        "--model",
+        type=Path,
+        action="append",
+        required=True,
+        help="runs, or a pack, of embed, rank and choose",
     )
     parser.add_argument("--split", default="val")
     parser.add_argument("--queries", type=int, default=8, help="captions of each clip that are asked")
@@ -66,7 +70,7 @@ def main() -> None:
         for place, (clip, _) in enumerate(clips)
         for caption in clip.captions[: options.queries]
     ]
-    runs = load_runs(options.model or [Path("default")])
+    runs = load_runs(options.model)
     by_task = {task: _mean_scores(runs, task, clips, asked) for task in ("embed", "rank", "choose")}
     right = torch.tensor([place for _, place in asked])
     tallies: dict[str, dict[str, Tally]] = {}
