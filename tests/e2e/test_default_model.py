@@ -83,7 +83,7 @@ def test_its_traces_stand_for_what_they_raise(model: Predictor) -> None:
 
 
 def test_its_captions_owe_their_words_to_concept_words(model: Predictor) -> None:
-    """The largest effect of one concept word on a said word, in nats: a word is made several times likelier."""
+    """The largest effect of one concept word on a word that is said, in nats: it is made thrice as likely."""
     for name in ("cat.mp4", "coffee.mp4", "rabbit.mp4"):
         effects = model.describe(CLIPS / name, attention=True).effects
         assert effects is not None
