@@ -163,7 +163,7 @@ class TaskClips:
                 given = is_word.sum(dim=1)
                 shares = (right / given.clamp(min=1))[given > 0]
                 found.append(float(shares.mean()) if len(shares) else 0.0)
-                different.append(len(encoding.concept_words[rows].cpu()[is_word > 0].unique()))
+                different.append(len(set(encoding.concept_words[rows].cpu()[is_word > 0].tolist())))
         if not found:
             return {}
         return {
