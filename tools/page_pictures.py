@@ -21,6 +21,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 CLIPS = Path(__file__).parents[1] / "examples/clips"
+SHOWN, SEEN = CLIPS / "rabbit.mp4", "animals"  # a concept word of it that its caption holds
 CTSAN = (sys.executable, "-m", "ctsan")
 PATIENCE = 120_000  # milliseconds
 WIDEST = 1400  # pixels of a picture
@@ -35,7 +36,7 @@ def main() -> None:
     docs = parser.parse_args().docs
     with tempfile.TemporaryDirectory() as folder:
         traces = Path(folder) / "traces.png"
-        subprocess.run([*CTSAN, "trace", CLIPS / "coffee.mp4", "-o", traces], check=True)
+        subprocess.run([*CTSAN, "trace", SHOWN, "-o", traces], check=True)
         save(Image.open(traces), docs / "traces.png")
         with serving(Path(folder) / "store") as address, browsing() as browser:
             save(whole_page(browser, address), docs / "page.png")
@@ -46,9 +47,9 @@ def whole_page(browser: Browser, address: str) -> Image.Image:
     """A clip, what is said of it, where a concept word was seen, and a blank that is filled."""
     with browser.new_context(viewport={"width": 1280, "height": 880}) as context:
         page = opened(context.new_page(), address)
-        page.locator("#concepts .chip", has_text="bowl").click()
+        page.locator("#concepts .chip", has_text=SEEN).click()
         said = page.inner_text("#caption")
-        page.fill("#blank", said.replace("table", "____", 1))
+        page.fill("#blank", said.replace(SEEN, "____", 1))
         page.wait_for_selector("#fillings li")
         return picture(page)
 
@@ -73,7 +74,7 @@ def opened(page: Page, address: str) -> Page:
     page.set_default_timeout(PATIENCE)
     page.goto(address)
     page.wait_for_selector("html[data-ready]")
-    page.set_input_files("#file", CLIPS / "coffee.mp4")
+    page.set_input_files("#file", SHOWN)
     page.wait_for_selector("#description:not([hidden])")
     page.wait_for_selector("#traces:not([hidden])")
     return page
