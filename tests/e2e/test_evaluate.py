@@ -157,10 +157,9 @@ def test_items_are_built_where_there_are_none(
     *table, _, last = capsys.readouterr().out.strip().splitlines()[2:]
     assert last == "Measured on 2 clips of the split 'test'."
     rows = [re.split(r"  +", line) for line in table]
-    assert rows == [
-        [name, f"{value:.3f}", "{:.3f} to {:.3f}".format(*found["intervals"][name])]
-        for name, value in found["metrics"].items()
-    ]
+    spans = {name: ["{:.3f} to {:.3f}".format(*span)] for name, span in found["intervals"].items()}
+    assert rows == [[name, f"{value:.3f}", *spans.get(name, [])] for name, value in found["metrics"].items()]
+    assert found["metrics"].keys() - spans.keys() == {"different concept words"}
 
 
 def test_descriptions_of_several_runs_are_measured(

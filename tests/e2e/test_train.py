@@ -239,6 +239,6 @@ def test_every_setting_is_listed_with_its_values() -> None:
     assert rows["training.mirror"] == ["training.mirror", "true", "true", "or", "false"]
     assert "Did you mean 'paper'?" in ctsan("settings", "--profile", "papre", exit_code=2).stderr
     embed = json.loads(ctsan("settings", "--task", "embed", "--json").stdout)
-    assert embed["training.batch_size"] | {"expected": ""} == {"expected": "", "laptop": 64, "paper": 64}
+    assert embed["training.batch_size"] | {"expected": ""} == {"expected": "", "laptop": 256, "paper": 256}
     assert listed["training.batch_size"]["paper"] == 32
     assert "Did you mean 'embed'?" in ctsan("settings", "--task", "embedd", exit_code=2).stderr

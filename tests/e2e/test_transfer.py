@@ -258,4 +258,4 @@ def test_an_embedding_that_starts_from_another_takes_over_its_settings_before_th
     )
     [settings] = settings_for(new, [tmp_path / "new"])
     assert (settings.retrieval.phrases, settings.retrieval.temperature) == (5, 0.2)
-    assert (settings.training.steps, settings.training.batch_size) == (600, 64)  # how to train is said anew
+    assert (settings.training.steps, settings.training.batch_size) == (1500, 256)  # how to train is said anew

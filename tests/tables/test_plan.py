@@ -100,7 +100,7 @@ def test_the_dual_encoder_is_what_train_embed_trains_but_for_the_budget_and_phra
     steps = load_settings(profile).training.steps
     ours = settings_of(Training("embed", "dual-encoder", 0), profile=profile, overrides=())
     assert ours == load_settings(profile, (f"training.steps={steps}", "retrieval.phrases=0"), task="embed")
-    assert (ours.training.batch_size, ours.retrieval.regression) == (64, True)
+    assert (ours.training.batch_size, ours.retrieval.regression) == (256, True)
     given = ("training.batch_size=9", "retrieval.regression=false")
     changed = settings_of(Training("embed", "dual-encoder", 0), profile=profile, overrides=given)
     assert (changed.training.batch_size, changed.retrieval.regression) == (9, False)
