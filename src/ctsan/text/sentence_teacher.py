@@ -18,7 +18,7 @@ _MOST_TOKENS = 48  # of a sentence; captions are short
 
 def _has_bfloat16() -> bool:
     """Whether this processor multiplies in bfloat16: twice as fast, and vectors keep a cosine of 0.9999."""
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return False
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # torch has no public name
 
