@@ -78,7 +78,7 @@ _PATTERNS = tuple(
         (
             r"(animals?|bears?|birds?|cats?|cows?|dogs?|horses?|monkeys?) (?:is|are) playing (?:ARTICLE )?"
             r"(?:video )?(football|games?|guitar|piano|soccer)",
-            "{0} that play {1}",
+            "{0} playing {1}",
         ),
     )
 )

@@ -135,14 +135,8 @@ class _Expected:
         for judge, own in judges:
             if judge.model.phrases is not None:
                 numbers = torch.tensor(judge.words.vocabulary.encode(words), device=own.concepts.device)
-                numbers[EOS] = PAD
                 probes.append((judge.model.phrases, judge.model.phrases.weigh(own.state.top), numbers))
         return cls(probes) if probes else None
-
-    def __call__(self, sentences: Tensor, clips: Sequence[int]) -> Tensor:
-        """Sentences or their beginnings (B, n, t), of these clips, to (B, n)."""
-        told = [probe(numbers[sentences], weights[list(clips)]) for probe, weights, numbers in self._probes]
-        return torch.stack(told).mean(dim=0)
 
     def of_sentences(self, found: Sequence[Sequence[Sentence]]) -> list[float]:
         """Of the sentences of all clips, one clip after the other."""
@@ -151,7 +145,8 @@ class _Expected:
         padded = pad_sequence(read, batch_first=True, padding_value=PAD)
         by_clip = pad_sequence(list(torch.split(padded, counts)), batch_first=True, padding_value=PAD)
         sentences = by_clip.to(self._probes[0][1].device)
-        told = self(sentences, range(len(found))).tolist()
+        by_probe = [probe(numbers[sentences], weights) for probe, weights, numbers in self._probes]
+        told = torch.stack(by_probe).mean(dim=0).tolist()
         return [each for own, count in zip(told, counts, strict=True) for each in own[:count]]
 
 
