@@ -1,9 +1,10 @@
-"""How much would more captioned clips help? Words, choices and rankings by the number of training clips.
+"""How much would more captioned clips help? Words, captions, choices and rankings by the number of clips.
 
-A share of the training sources is drawn, and two models are fitted to their clips: the perceptron that names
-concept words from the mean feature of a clip, and a joint embedding. Both are measured on validation clips.
-The last row has no clips: each caption is held against the mean of the clip's other captions, both as the
-joint embedding of all clips reads them. An eye that saw all that people wrote of a clip would reach that.
+A share of the training sources is drawn, and four models are fitted to their clips: the perceptron that names
+concept words from the mean feature of a clip, a joint embedding, a small CT-SAN and a plain captioner. All
+are measured on validation clips. The last row has no clips: each caption is compared with the mean of the
+clip's other captions, both as the joint embedding of all clips reads them. A model that saw all that people
+wrote of a clip would reach that.
 
     python bench/learning_curve.py CORPUS… --features FOLDER… [--vectors FILE] [--shares 0.125 0.25 0.5 1]
 """
@@ -16,6 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +34,9 @@ from ctsan.evaluation.retrieval import rank_tallies
 from ctsan.evaluation.tally import Tally, mean, ratio
 from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.mlp_probe import MLPProbe
+from ctsan.tasks.building import TaskName
 from ctsan.tasks.scoring import encode_sentences
+from ctsan.tasks.task import Task
 from ctsan.text.words import Words, prepare_words
 from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
 from ctsan.training.loop import train
@@ -42,7 +46,33 @@ from ctsan.video.store_union import open_stores
 
 NUM_CONCEPTS, PRIOR_WEIGHT = 10, 0.5  # as in the laptop profile
 DISTRACTORS = 4  # beside the right sentence of a choice
-METRICS = ("words right", "choice of five", "MRR", "R@10", "median rank")
+METRICS = (
+    "words right",
+    "CIDEr, CT-SAN",
+    "CIDEr, plain captioner",
+    "choice of five",
+    "MRR",
+    "R@10",
+    "median rank",
+)
+SMALL = (
+    "model.hidden_dim=128",
+    "model.embedding_dim=128",
+    "model.max_frames=5",
+    "detector.attention_dim=16",
+    "training.evaluations=3",
+    "decoding.beam=5",
+)
+CAPTIONERS = {
+    "CIDEr, CT-SAN": (),
+    "CIDEr, plain captioner": (
+        "model.decoder=pooled",
+        "detector.enabled=false",
+        "model.channel_dropout=0.3",
+        "training.batch_size=64",
+        "training.captions_per_clip=2",
+    ),
+}
 
 
 def main() -> None:
@@ -52,6 +82,7 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, help="of words, as for 'ctsan train embed'")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.125, 0.25, 0.5, 1.0])
     parser.add_argument("--steps", type=int, default=1500, help="of the joint embedding")
+    parser.add_argument("--caption-steps", type=int, default=400, help="of the captioners")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     corpus = read_corpora(asked.corpora)
@@ -66,12 +97,18 @@ def main() -> None:
         vectors=asked.vectors,
         more_words=settings.retrieval.more_words if asked.vectors else 0,
     )
+    spoken = prepare_words(corpus.captions("train"), embedding_dim=128)  # no words beyond the captions
     held_out = [clip for clip in corpus.split("val") if clip.id in store and clip.captions]
     rows = []
     for share in sorted(asked.shares):
         some = with_share(corpus, share, seed=asked.seed)
-        embedding = fitted(some, store, words, settings)
+        embedding = joint_embedding(some, store, words, settings)
         measured = words_right(some, held_out, store, words) | found(embedding, held_out, store, words)
+        for name, changes in CAPTIONERS.items():
+            budget = (f"training.steps={asked.caption_steps}", f"training.seed={asked.seed}")
+            captioner = load_settings("laptop", [*SMALL, *budget, *changes], task="describe")
+            task = trained("describe", some, store, spoken, captioner)
+            measured[name] = mean([example.score for example in task.examples()])
         rows.append((f"{len(some.split('train')):,} clips", *cells(measured)))
     rows.append(("other captions", *cells(found_by_captions(embedding, held_out, words))))
     print(f"{len(held_out)} validation clips, all their captions; seed {asked.seed}\n")
@@ -87,14 +124,22 @@ def with_share(corpus: Corpus, share: float, *, seed: int) -> Corpus:
     return replace(corpus, clips=tuple(clips))
 
 
-def fitted(corpus: Corpus, store: FeatureStore, words: Words, settings: Settings) -> DualEncoder:
-    """A joint embedding, with its best weights on validation clips."""
-    task = set_up_task("embed", settings, words, store, corpus)
+def joint_embedding(corpus: Corpus, store: FeatureStore, words: Words, settings: Settings) -> DualEncoder:
+    model = trained("embed", corpus, store, words, settings).model
+    assert isinstance(model, DualEncoder)
+    return model
+
+
+def trained(
+    name: TaskName, corpus: Corpus, store: FeatureStore, words: Words, settings: Settings
+) -> Task[Any]:
+    """A trained task, its model with the best weights on validation clips."""
+    task = set_up_task(name, settings, words, store, corpus)
     with tempfile.TemporaryDirectory() as folder:
         train(task, Path(folder), optimiser=settings.optimiser, training=settings.training)
         load_weights(Path(folder) / WEIGHTS_FILE, task.model)
-    assert isinstance(task.model, DualEncoder)
-    return task.model.eval()
+    task.model.eval()
+    return task
 
 
 def words_right(
