@@ -82,37 +82,47 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, help="of words, as for 'ctsan train embed'")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.125, 0.25, 0.5, 1.0])
     parser.add_argument("--steps", type=int, default=1500, help="of the joint embedding")
+    parser.add_argument(
+        "--models", nargs="+", choices=("captions", "embedding"), default=["captions", "embedding"]
+    )
     parser.add_argument("--caption-steps", type=int, default=400, help="of the captioners")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     corpus = read_corpora(asked.corpora)
     store = open_stores(asked.features, [part.ids for part in parts_of(corpus)])
-    overrides = [f"training.steps={asked.steps}", f"training.seed={asked.seed}", "training.evaluations=3"]
-    if asked.vectors is not None:
-        overrides.append("model.embedding_dim=128")
-    settings = load_settings("laptop", [*overrides, "retrieval.phrases=0"], task="embed")
-    words = prepare_words(
-        corpus.captions("train"),
-        embedding_dim=settings.model.embedding_dim,
-        vectors=asked.vectors,
-        more_words=settings.retrieval.more_words if asked.vectors else 0,
-    )
-    spoken = prepare_words(corpus.captions("train"), embedding_dim=128)  # no words beyond the captions
     held_out = [clip for clip in corpus.split("val") if clip.id in store and clip.captions]
-    rows = []
-    for share in sorted(asked.shares):
-        some = with_share(corpus, share, seed=asked.seed)
-        embedding = joint_embedding(some, store, words, settings)
-        measured = words_right(some, held_out, store, words) | found(embedding, held_out, store, words)
-        for name, changes in CAPTIONERS.items():
-            budget = (f"training.steps={asked.caption_steps}", f"training.seed={asked.seed}")
-            captioner = load_settings("laptop", [*SMALL, *budget, *changes], task="describe")
-            task = trained("describe", some, store, spoken, captioner)
-            measured[name] = mean([example.score for example in task.examples()])
-        rows.append((f"{len(some.split('train')):,} clips", *cells(measured)))
-    rows.append(("other captions", *cells(found_by_captions(embedding, held_out, words))))
+    parts = [with_share(corpus, share, seed=asked.seed) for share in sorted(asked.shares)]
+    rows: list[dict[str, Tally]] = [{} for _ in parts]
+    labels = [f"{len(part.split('train')):,} clips" for part in parts]
+    if "captions" in asked.models:
+        words = prepare_words(corpus.captions("train"), embedding_dim=128)  # none beyond the captions
+        for row, part in zip(rows, parts, strict=True):
+            row |= words_right(part, held_out, store, words)
+            for name, changes in CAPTIONERS.items():
+                budget = (f"training.steps={asked.caption_steps}", f"training.seed={asked.seed}")
+                settings = load_settings("laptop", [*SMALL, *budget, *changes], task="describe")
+                task = trained("describe", part, store, words, settings)
+                row[name] = mean([example.score for example in task.examples()])
+    if "embedding" in asked.models:
+        overrides = [f"training.steps={asked.steps}", f"training.seed={asked.seed}", "training.evaluations=3"]
+        if asked.vectors is not None:
+            overrides.append("model.embedding_dim=128")
+        settings = load_settings("laptop", [*overrides, "retrieval.phrases=0"], task="embed")
+        words = prepare_words(
+            corpus.captions("train"),
+            embedding_dim=settings.model.embedding_dim,
+            vectors=asked.vectors,
+            more_words=settings.retrieval.more_words if asked.vectors else 0,
+        )
+        for row, part in zip(rows, parts, strict=True):
+            embedding = joint_embedding(part, store, words, settings)
+            row |= found(embedding, held_out, store, words)
+        labels.append("other captions")
+        rows.append(found_by_captions(embedding, held_out, words))
     print(f"{len(held_out)} validation clips, all their captions; seed {asked.seed}\n")
-    print(tabulate(rows, headers=("learnt from", *METRICS), disable_numparse=True))
+    metrics = [name for name in METRICS if any(name in row for row in rows)]
+    table = [(label, *cells(row, metrics)) for label, row in zip(labels, rows, strict=True)]
+    print(tabulate(table, headers=("learnt from", *metrics), disable_numparse=True))
 
 
 def with_share(corpus: Corpus, share: float, *, seed: int) -> Corpus:
@@ -215,9 +225,9 @@ def judged(scores: Tensor, clip_of: Tensor) -> dict[str, Tally]:
     }
 
 
-def cells(measured: dict[str, Tally]) -> list[str]:
+def cells(measured: dict[str, Tally], metrics: Sequence[str]) -> list[str]:
     found = []
-    for name in METRICS:
+    for name in metrics:
         if name not in measured:
             found.append("")
             continue
