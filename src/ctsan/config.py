@@ -46,7 +46,6 @@ DecoderKind = Annotated[
 Probe = Annotated[Literal["none", "mlp"], _one_of("none", "mlp")]
 RandomWordsKind = Annotated[Literal["redrawn", "fixed"], _one_of("redrawn", "fixed")]
 Negatives = Annotated[Literal["clips", "sentences", "both"], _one_of("clips", "sentences", "both")]
-ChoiceNegatives = Annotated[Literal["question", "batch"], _one_of("question", "batch")]
 Transfer = Annotated[Literal["detector", "shared"], _one_of("detector", "shared")]
 Precision = Annotated[Literal["auto", "float32", "bfloat16"], _one_of("auto", "float32", "bfloat16")]
 
@@ -111,12 +110,7 @@ class LossSettings:
     attention_weight: Weight = 0.01  # λ1
     concept_weight: Weight = 1.0  # λ2, as in the authors' early code
     label_smoothing: Share = 0.0  # of the words; the paper has none
-    reward_weight: Weight = 0.0  # of learning from the CIDEr of its own sentences; the paper has none
-    reward_from: Share = 0.0  # the share of the training after which that begins: sentences come first
     choice_margin: Positive = 1.0  # Δ
-    # What a right sentence is told from: the other choices of its question, as in the paper, or the right
-    # sentences of the other clips in a batch as well.
-    choice_negatives: ChoiceNegatives = "question"
     retrieval_margin: Positive = 3.0  # Δ
     # Σ_k Σ_l of the paper's retrieval loss, where k is the query in one sentence and the clip in another:
     # other clips for each query as it is tested, other sentences for each clip, or both sums.
@@ -261,7 +255,6 @@ _BEFORE: Mapping[str, object] = {
     "init.pca_regions": True,
     "init.standardise_channels": True,
     "init.word_frequencies": True,
-    "loss.choice_negatives": "question",
     "loss.retrieval_negatives": "both",
     "retrieval.hidden_dim": 0,
     "training.out_of_fold": False,
@@ -274,6 +267,9 @@ _REMOVED = frozenset(
         "decoding.hearing",
         "detector.trace_dropout",
         "init.concept_gain",
+        "loss.choice_negatives",
+        "loss.reward_from",
+        "loss.reward_weight",
         "training.corrupt_concepts",
     }
 )

@@ -37,7 +37,6 @@ SMALL = (
     "--set=detector.attention_dim=16",
     "--set=detector.dropout=0.2",
     "--set=detector.pace=1",
-    "--set=loss.reward_weight=0",
     "--set=optimiser.learning_rate=0.005",
     "--set=retrieval.sketch_dim=500",
     "--set=retrieval.joint_dim=64",

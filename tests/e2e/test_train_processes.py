@@ -31,7 +31,6 @@ SETTINGS = [
     "--set=detector.dropout=0",
     "--set=loss.attention_weight=0.01",
     "--set=loss.concept_weight=1",
-    "--set=loss.reward_weight=0",  # each process draws its own sentences
     # Rounding must not grow: no step is too long, and all candidates are chosen, so that no choice can tip.
     "--set=optimiser.learning_rate=2e-4",
     "--set=detector.num_candidates=4",

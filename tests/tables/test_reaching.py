@@ -60,7 +60,6 @@ OTHER_VALUES = {
     "detector.random_words": "fixed",
     "detector.probe": "mlp",
     "loss.retrieval_negatives": "clips",
-    "loss.choice_negatives": "batch",
     "training.transfer": "detector",
     "training.precision": "bfloat16",
 }

@@ -25,7 +25,6 @@ SMALL = (
     "retrieval.sketch_dim=20",
     "retrieval.joint_dim=8",
     "retrieval.dropout=0",
-    "loss.reward_weight=0",
 )
 
 
@@ -53,7 +52,7 @@ def test_losses_and_gradients_are_those_of_live_encodings(
     batches = [each.batch(some, mirrored=[False] * len(some)) for each in (frozen, live)]
     assert not batches[0].maps.numel()
     assert batches[1].frozen is None
-    losses = [each.losses(batch, progress=0.0) for each, batch in zip((frozen, live), batches, strict=True)]
+    losses = [each.losses(batch) for each, batch in zip((frozen, live), batches, strict=True)]
     assert losses[0].keys() == losses[1].keys() - {"concepts"}  # what is frozen has no loss of its own
     gradients = []
     for each, own in zip((frozen, live), losses, strict=True):
@@ -108,5 +107,5 @@ def test_weighted_words_out_of_fold_let_the_language_loss_reach_the_detector(
     task = set_up_task("describe", settings, words, store, animals(clips, store))
     batch = task.batch([0, 1], mirrored=[False] * 2)
     assert batch.concept_scores.shape[1]
-    task.losses(batch, progress=0.0)["words"].backward()
+    task.losses(batch)["words"].backward()
     assert task.model.clip_encoder.detector.name.weight.grad.abs().max() > 0

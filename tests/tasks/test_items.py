@@ -20,7 +20,7 @@ from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, Que
 from ctsan.tasks.blank import encode_blanks
 from ctsan.tasks.building import build_model, build_task
 from ctsan.tasks.member import Member
-from ctsan.text.vocabulary import BLANK, PAD, UNK
+from ctsan.text.vocabulary import BLANK, UNK
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 from margins import Margins, Start, lead
@@ -134,36 +134,6 @@ def test_a_clip_drawn_twice_is_encoded_once_and_is_not_its_own_negative(
     assert batch.clip_of_caption.tolist() == [0, 0, 1]
     alone = task.batch([0, 1], mirrored=[False] * 2)
     assert task.losses(alone)["ranking"].item() == 0  # there is nothing to be told apart
-
-
-def test_right_sentences_of_other_clips_are_choices_too_where_that_is_asked_for(
-    words: Words, clips: list[Clip], store: FeatureStore
-) -> None:
-    """Each adds max(0, S - S* + Δ) for the clip of the question; those of the same clip add nothing."""
-    plain = make("choose", words, clips, store)
-    task = make("choose", words, clips, store, "loss.choice_negatives=batch")
-    task.model.load_state_dict(plain.model.state_dict())
-    batch = task.batch([0, 1, 0], mirrored=[False] * 3)  # the first clip's question twice
-    for each in (plain, task):
-        each.model.eval()
-    with torch.no_grad():
-        encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real)
-        questions = batch.sentences.view(3, -1, batch.sentences.shape[1])
-        right = questions[torch.arange(3), batch.answers]
-        scores = torch.stack(
-            [task.model(right, right != PAD, encoding.of(torch.full((3,), row))).scores for row in range(3)]
-        )  # (clips, sentences)
-        extra = [
-            sum(
-                max(0.0, float(scores[row, other] - scores[row, row]) + task.margin)
-                for other in range(3)
-                if {row, other} not in ({0, 2}, {row})
-            )
-            for row in range(3)
-        ]
-        more, less = (each.losses(batch)["choices"] for each in (task, plain))
-    assert sum(extra) > 0
-    assert float(more - less) == pytest.approx(sum(extra) / 3, abs=1e-4)
 
 
 def test_a_choice_is_shown_with_all_its_sentences(

@@ -47,7 +47,7 @@ def make_task(words: Words, clips: Sequence[Clip], store: FeatureStore, *overrid
 def taught(words: Words, clips: list[Clip], store: FeatureStore) -> Member[DescriptionModel]:
     """A model that was told the faulty sentence twice as often as the right one."""
     dog = replace(clips[0], captions=(FAULTY, FAULTY, RIGHT))
-    task = make_task(words, [dog], store, "decoding.skip_faulty=false", "loss.reward_weight=0")
+    task = make_task(words, [dog], store, "decoding.skip_faulty=false")
     batch = task.batch([0], mirrored=[False])
     torch.manual_seed(0)
     adam = torch.optim.Adam(task.model.parameters(), lr=0.01)

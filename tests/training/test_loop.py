@@ -97,9 +97,9 @@ def test_a_batch_holds_one_kind_and_an_epoch_holds_all() -> None:
 
 def test_dropout_differs_from_step_to_step(tmp_path: Path) -> None:
     class Recording(StandIn):
-        def losses(self, batch: Any, *, progress: float) -> dict[str, torch.Tensor]:
+        def losses(self, batch: Any) -> dict[str, torch.Tensor]:
             drawn.append(torch.rand(3))
-            return super().losses(batch, progress=progress)
+            return super().losses(batch)
 
     drawn: list[torch.Tensor] = []
     run(tmp_path, Recording(), "training.epochs=2")
@@ -157,8 +157,8 @@ def test_schedules() -> None:
 
 def test_large_gradients_are_clipped(tmp_path: Path) -> None:
     class Steep(StandIn):
-        def losses(self, batch: Any, *, progress: float) -> dict[str, torch.Tensor]:
-            return {name: 1e6 * loss for name, loss in super().losses(batch, progress=progress).items()}
+        def losses(self, batch: Any) -> dict[str, torch.Tensor]:
+            return {name: 1e6 * loss for name, loss in super().losses(batch).items()}
 
         def evaluate(self) -> dict[str, float]:
             gradients = [
@@ -172,8 +172,8 @@ def test_large_gradients_are_clipped(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
     class Broken(StandIn):
-        def losses(self, batch: Any, *, progress: float) -> dict[str, torch.Tensor]:
-            losses = super().losses(batch, progress=progress)
+        def losses(self, batch: Any) -> dict[str, torch.Tensor]:
+            losses = super().losses(batch)
             return {**losses, "fit": losses["fit"] * math.nan}
 
     with pytest.raises(RunError, match="no longer a number at step 6.*lower optimiser.learning_rate"):
@@ -206,9 +206,9 @@ def test_every_evaluation_is_told(tmp_path: Path) -> None:
 
 def test_bfloat16_is_used_when_asked_for(tmp_path: Path) -> None:
     class Recording(StandIn):
-        def losses(self, batch: Any, *, progress: float) -> dict[str, torch.Tensor]:
+        def losses(self, batch: Any) -> dict[str, torch.Tensor]:
             kinds[self.model(batch.inputs).dtype] += 1
-            return super().losses(batch, progress=progress)
+            return super().losses(batch)
 
     kinds: Counter[torch.dtype] = Counter()
     run(tmp_path / "low", Recording(), "training.epochs=1", "training.precision=bfloat16")

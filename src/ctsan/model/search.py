@@ -1,4 +1,4 @@
-"""Sentences of a decoder: the most probable by beam search, of which a beam of one is greedy, or drawn."""
+"""The most probable sentences of a decoder, by beam search. A beam of one is greedy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from torch.nn import functional as F
 
 from ctsan.model.lstm import State
 
-# The last words (n,) and the state of the rows that are named, (n,), to log-probabilities of the next words,
-# (n, words), and the new state.
-NextWords = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
-# The same of clips that are still searched for, which are named, each with as many rows as the others.
+# Last words (n,), the state, and the clips still searched for, each with as many rows as the others, to
+# log-probabilities of the next words, (n, words), and the new state.
 NextWordsOf = Callable[[Tensor, State, tuple[int, ...]], tuple[Tensor, State]]
 
 _GROUP = 32  # scores of which the highest is looked for first
@@ -102,30 +100,6 @@ def beam_search(
     for done in finished:
         done.sort(key=lambda sentence: -sentence.score)
     return [done[:n_best] for done in finished]
-
-
-@torch.no_grad()
-def draw_sentences(
-    next_words: NextWords, state: State, *, begin: Tensor, end: int, never: Sequence[int], max_words: int
-) -> list[tuple[int, ...]]:
-    """One sentence for each row of the state, every word drawn by its probability, without begin and end.
-
-    Args:
-        begin: (rows,), what each begins with.
-    """
-    sentences: list[list[int]] = [[] for _ in begin]
-    last, rows = begin, torch.arange(len(begin), device=begin.device)  # of sentences that have not ended
-    for _ in range(max_words):
-        log_probabilities, state = next_words(last, state, rows)
-        log_probabilities[:, list(never)] = -torch.inf
-        last = log_probabilities.exp().multinomial(1)[:, 0]
-        goes_on = last != end
-        last, rows, state = last[goes_on], rows[goes_on], _rows(state, goes_on)
-        if not len(rows):
-            break
-        for row, word in zip(rows.tolist(), last.tolist(), strict=True):
-            sentences[row].append(word)
-    return [tuple(sentence) for sentence in sentences]
 
 
 def _highest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -119,7 +119,7 @@ class BlankTask:
     def num_words(self, batch: BlankBatch) -> int:
         return len(batch.answers)
 
-    def losses(self, batch: BlankBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
+    def losses(self, batch: BlankBatch) -> dict[str, Tensor]:
         """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
         encoding = encode_batch(self.model.clip_encoder, batch)
         is_real = batch.sentences != PAD

@@ -159,8 +159,6 @@ def build_task(
             return DescriptionTask(
                 **shared,
                 label_smoothing=loss.label_smoothing,
-                reward_weight=loss.reward_weight,
-                reward_from=loss.reward_from,
                 captions_per_clip=at_once,
                 decoding=settings.decoding,
             )
@@ -182,7 +180,6 @@ def build_task(
                 validation=_items(ChoiceItem, "choose", corpus, split, words, per_clip=_ITEMS_PER_CLIP),
                 questions_per_clip=max(1, at_once // _SENTENCES_OF_CHOICE),
                 margin=loss.choice_margin,
-                negatives=loss.choice_negatives,
             )
         case "rank":
             return RetrievalTask(

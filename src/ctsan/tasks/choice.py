@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ctsan.config import ChoiceNegatives
 from ctsan.data.corpus import ChoiceItem
 from ctsan.model.choice_model import ChoiceModel, Scored, margin_loss
 from ctsan.model.clip_encoder import ClipEncoding
@@ -32,7 +31,6 @@ class ChoiceBatch(NamedTuple):
     sentences: Tensor  # (Q choices, T), padded; the choices of a question follow each other
     answers: Tensor  # (Q,)
     clip_of_question: Tensor  # (Q,), places in the batch
-    clip_number: Tensor  # (Q,), the same for all questions about a clip, which may be there more than once
     frozen: ClipEncoding | None = None  # as in `CaptionBatch`
 
 
@@ -43,7 +41,6 @@ class ChoiceTask:
         train: questions about the training clips.
         validation: questions about the validation clips.
         margin: Δ.
-        negatives: "batch" adds the right sentences of the other clips in a batch to a question's choices.
     """
 
     primary_metric = "accuracy"
@@ -60,14 +57,13 @@ class ChoiceTask:
         questions_per_clip: int,
         max_words: int,
         margin: float = 1.0,
-        negatives: ChoiceNegatives = "question",
     ) -> None:
         self.model = model
         self.clips = clips
         self.attention_weight = attention_weight
         self.concept_weight = concept_weight
         self.max_words = max_words
-        self.margin, self.negatives = margin, negatives
+        self.margin = margin
         self.items = clips.asked(validation)
         asked: dict[str, list[ChoiceItem]] = {}
         for item in train:
@@ -88,7 +84,6 @@ class ChoiceTask:
         maps, frame_is_real = self.clips.maps(clips, mirrored=mirrored)
         items = [item for some in questions for item in some]
         counts = torch.tensor([len(some) for some in questions])
-        numbers = {clip.id: number for number, clip in enumerate(clips)}
         return ChoiceBatch(
             maps=maps,
             frame_is_real=frame_is_real,
@@ -98,13 +93,12 @@ class ChoiceTask:
             sentences=self._encoded([sentence for item in items for sentence in item.choices]),
             answers=torch.tensor([item.answer for item in items]),
             clip_of_question=torch.arange(len(clips)).repeat_interleave(counts),
-            clip_number=torch.tensor([numbers[clip.id] for clip in clips]).repeat_interleave(counts),
         )
 
     def num_words(self, batch: ChoiceBatch) -> int:
         return int((batch.sentences != PAD).sum())
 
-    def losses(self, batch: ChoiceBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
+    def losses(self, batch: ChoiceBatch) -> dict[str, Tensor]:
         """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
         encoding = encode_batch(self.model.clip_encoder, batch)
         is_real = batch.sentences != PAD
@@ -113,27 +107,11 @@ class ChoiceTask:
         scored: Scored = self.model(batch.sentences, is_real, encoding.without_detection.of(rows))
         scores = scored.scores.view(-1, num_choices)
         over_clips = mean_over_clips(batch.clip_of_question)
-        if self.negatives == "batch":
-            scores = torch.cat([scores, self._scores_of_others(batch, encoding)], dim=1)
         losses = {"choices": over_clips(margin_loss(scores, batch.answers, margin=self.margin))}
         losses |= attention_losses(
             self.attention_weight, input=(scored.input_weights, is_real), mean=mean_over_clips(rows)
         )
         return losses | detector_losses(self.concept_weight, encoding, batch.reference)
-
-    def _scores_of_others(self, batch: ChoiceBatch, encoding: ClipEncoding) -> Tensor:
-        """Scores of the clip of each question with the right sentences of all questions, (Q, Q).
-
-        Those about the same clip, its own among them, have minus infinity: they add nothing to the loss.
-        """
-        questions = len(batch.answers)
-        places = torch.arange(questions, device=batch.answers.device)
-        right = batch.sentences.view(questions, -1, batch.sentences.shape[1])[places, batch.answers]  # (Q, T)
-        sentences = right.repeat(questions, 1)  # (Q Q, T)
-        rows = batch.clip_of_question.repeat_interleave(questions)
-        scored: Scored = self.model(sentences, sentences != PAD, encoding.without_detection.of(rows))
-        is_same_clip = batch.clip_number[:, None] == batch.clip_number
-        return scored.scores.view(questions, questions).masked_fill(is_same_clip, -torch.inf)
 
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:

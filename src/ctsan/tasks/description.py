@@ -17,22 +17,17 @@ from ctsan.evaluation.grammar import grammar_fault
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.mean_pooling import MeanPooling
-from ctsan.model.search import draw_sentences
 from ctsan.tasks.clips import TaskClips, encode_batch
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.member import Member
-from ctsan.tasks.reward import CiderReward
-from ctsan.tasks.saying import NEVER_SAID, Speaker, describe
+from ctsan.tasks.saying import Speaker, describe
 from ctsan.tasks.task import Example, Measured
-from ctsan.text.tokens import tokenize
-from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD
+from ctsan.text.vocabulary import BLANK, BOS, PAD
 
 _CLIPS_AT_ONCE = 32
 # What others say of their clips begins otherwise, and the model learns from it what is to be seen without
 # taking over how they speak. It is what no sentence of a description has in it.
 _OTHERS_BEGIN = BLANK
-_UNLIKELY = -1e4  # a score that no word comes near
-_DRAWN = 5  # sentences for a clip, each weighed against the others
 
 
 class Captioned(NamedTuple):
@@ -50,8 +45,6 @@ class DescriptionTask:
     Args:
         captions_per_clip: how many of a clip's captions are learnt at once; the rest are further examples. As
             many pictures are one example as have about so many captions together.
-        reward_weight: of self-critical learning (Rennie et al., 2017), which the paper does not have.
-        reward_from: the share of the training after which it begins, once sentences are worth a reward.
     """
 
     primary_metric = "CIDEr"
@@ -64,8 +57,6 @@ class DescriptionTask:
         attention_weight: float,
         concept_weight: float,
         label_smoothing: float,
-        reward_weight: float = 0.0,
-        reward_from: float = 0.0,
         captions_per_clip: int,
         decoding: DecodingSettings,
     ) -> None:
@@ -74,17 +65,11 @@ class DescriptionTask:
         self.attention_weight = attention_weight
         self.concept_weight = concept_weight
         self.label_smoothing = label_smoothing
-        self.reward_weight, self.reward_from = reward_weight, reward_from
         self.decoding = decoding
         self._vocabulary = clips.words.vocabulary
         self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
         self._begins = {clip.id: _OTHERS_BEGIN if clip.others else BOS for clip in clips.train}
         self._examples = self._clips_with_captions(captions_per_clip)
-        self._reward = CiderReward(
-            {clip.id: [tokenize(caption) for caption in self._to_learn(clip)] for clip in clips.train}
-            if reward_weight
-            else {}
-        )
 
     @property
     def kinds(self) -> list[int]:
@@ -117,7 +102,7 @@ class DescriptionTask:
     def num_words(self, batch: CaptionBatch) -> int:
         return int((batch.captions[:, 1:] != PAD).sum())
 
-    def losses(self, batch: CaptionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:
+    def losses(self, batch: CaptionBatch) -> dict[str, Tensor]:
         """The terms of eq. 14, each a mean over clips; a clip's captions count alike."""
         encoding = encode_batch(self.model.clip_encoder, batch)
         said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
@@ -133,45 +118,7 @@ class DescriptionTask:
             output=(decoded.output_weights, steps),
             mean=over_clips,
         )
-        losses |= detector_losses(self.concept_weight, encoding, batch.reference)
-        if self.reward_weight:
-            has_begun = progress >= self.reward_from
-            reward = self._reward_loss(batch.clips, encoding) if has_begun else likelihood.new_zeros(())
-            losses["reward"] = self.reward_weight * reward
-        return losses
-
-    def _reward_loss(self, clips: Sequence[str], encoding: ClipEncoding) -> Tensor:
-        """Make drawn sentences likelier that are worth more than others drawn for the same clip."""
-        rows = torch.arange(len(clips), device=encoding.concepts.device).repeat_interleave(_DRAWN)
-        shown = encoding.without_detection.of(rows)  # (B drawn) rows
-        begins = torch.tensor([self._begins[clip] for clip in clips], device=rows.device)[rows]
-        unsaid = (BOS, *NEVER_SAID)
-        self.model.decode.eval()  # they are drawn as they will be said, without dropout
-        drawn = draw_sentences(
-            lambda last, state, active: self.model.next_words(last, shown.concepts[active], state),
-            shown.state,
-            begin=begins,
-            end=EOS,
-            never=unsaid,
-            max_words=self.decoding.max_words,
-        )
-        self.model.decode.train()
-        worth = torch.tensor(
-            [
-                self._reward(clips[row], self._vocabulary.decode(words))
-                for row, words in zip(rows.tolist(), drawn, strict=True)
-            ],
-            device=rows.device,
-        ).view(-1, _DRAWN)
-        others = (worth.sum(dim=1, keepdim=True) - worth) / (_DRAWN - 1)
-        steps = self.decoding.max_words + 1  # a sentence that was cut off had no end drawn
-        sentences = pad_words(
-            [(begin, *words, EOS)[:steps] for begin, words in zip(begins.tolist(), drawn, strict=True)]
-        ).to(rows.device)
-        following = sentences[:, 1:]
-        scores = self.model(sentences[:, :-1], shown, following != PAD).scores
-        scores = scores.index_fill(1, torch.tensor(unsaid, device=rows.device), _UNLIKELY)  # as drawn
-        return ((worth - others).flatten() * _of_captions(scores, following)).mean()
+        return losses | detector_losses(self.concept_weight, encoding, batch.reference)
 
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:

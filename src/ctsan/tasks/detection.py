@@ -50,7 +50,7 @@ class DetectionTask:
     def num_words(self, batch: DetectionBatch) -> int:
         return int(batch.reference.sum())
 
-    def losses(self, batch: DetectionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
+    def losses(self, batch: DetectionBatch) -> dict[str, Tensor]:
         encoding = self.model.clip_encoder(batch.maps, batch.frame_is_real)
         return detector_losses(self.concept_weight, encoding, batch.reference)
 

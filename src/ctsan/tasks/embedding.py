@@ -71,7 +71,7 @@ class EmbeddingTask:
     def num_words(self, batch: EmbeddingBatch) -> int:
         return int((batch.captions != PAD).sum())
 
-    def losses(self, batch: EmbeddingBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
+    def losses(self, batch: EmbeddingBatch) -> dict[str, Tensor]:
         is_real = torch.ones(batch.maps.shape[:2], dtype=torch.bool, device=batch.maps.device)
         clips = self.model.embed_clips(self.model.clip_encoder(batch.maps, is_real))
         sentences = self.model.embed_sentences(batch.captions)

@@ -84,7 +84,7 @@ class RetrievalTask:
     def num_words(self, batch: CaptionBatch) -> int:
         return int((batch.captions != PAD).sum())
 
-    def losses(self, batch: CaptionBatch, *, progress: float = 0.0) -> dict[str, Tensor]:  # noqa: ARG002  # all count
+    def losses(self, batch: CaptionBatch) -> dict[str, Tensor]:
         """The terms of the paper's loss, each a mean over captions or clips."""
         encoding = encode_batch(self.model.clip_encoder, batch)
         clips, sentences = len(batch.clips), len(batch.captions)

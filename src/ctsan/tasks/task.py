@@ -102,12 +102,8 @@ class Task(Protocol, Generic[BatchT]):
         """These training examples as tensors on the processor, each with its frames mirrored if so said."""
         ...
 
-    def losses(self, batch: BatchT, *, progress: float) -> dict[str, Tensor]:
-        """Named terms, already weighted, each a mean over the batch's examples; their sum is minimised.
-
-        Args:
-            progress: the share of the training that is done, for terms that count only from some time on.
-        """
+    def losses(self, batch: BatchT) -> dict[str, Tensor]:
+        """Named terms, already weighted, each a mean over the batch's examples; their sum is minimised."""
         ...
 
     def num_words(self, batch: BatchT) -> int:

@@ -207,9 +207,7 @@ class _Session(Generic[BatchT]):
         for group in self.adam.param_groups:
             group["lr"] = group["pace"] * learning_rate(self.optimiser, step, self.total_steps)
         with _autocast(processes.device, self.training.precision):
-            losses: dict[str, Tensor] = self.losses(
-                move(batch, processes.device), progress=step / self.total_steps
-            )
+            losses: dict[str, Tensor] = self.losses(move(batch, processes.device))
         # Gradients are averaged over the processes: times their number, each counts by its share.
         loss = torch.stack(list(losses.values())).sum() * (share * processes.count)
         self.adam.zero_grad()
@@ -296,8 +294,8 @@ class _Losses(nn.Module):
         super().__init__()
         self.task, self.model = task, task.model
 
-    def forward(self, batch: object, *, progress: float) -> dict[str, Tensor]:
-        return self.task.losses(batch, progress=progress)
+    def forward(self, batch: object) -> dict[str, Tensor]:
+        return self.task.losses(batch)
 
 
 def _autocast(device: torch.device, precision: Precision) -> torch.autocast | nullcontext[None]:
