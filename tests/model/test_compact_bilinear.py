@@ -99,3 +99,13 @@ def test_a_map_of_the_pooled_is_a_matrix_for_each_first_vector(out: int) -> None
     for clip in range(3):
         wanted = nu(first[clip].expand(4, -1), second) @ weight
         torch.testing.assert_close(second @ matrices[:, clip], wanted)
+
+
+def test_vectors_in_bfloat16_give_close_numbers() -> None:
+    """Under autocast the LSTM hands over bfloat16, which a Fourier transform does not take."""
+    pool = CompactBilinear(first_dim=5, second_dim=4, out_dim=50, seed=0)
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.randn(3, 5, generator=generator), torch.randn(3, 4, generator=generator)
+    low = pool(first.bfloat16(), second.bfloat16())
+    assert low.dtype == torch.float32
+    torch.testing.assert_close(low, pool(first, second), atol=0.05, rtol=0.02)

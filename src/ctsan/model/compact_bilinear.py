@@ -64,6 +64,9 @@ class CompactBilinear(nn.Module):
         return matrices.mul_(self.second_sign[:, None, None])
 
     def _sketch(self, x: Tensor, places: Tensor, signs: Tensor) -> Tensor:
-        sums = x.new_zeros(*x.shape[:-1], self.out_dim)
-        transform: Tensor = torch.fft.rfft(sums.scatter_add(-1, places.expand_as(x), x * signs))
+        signed = (
+            x * signs
+        )  # in the signs' precision: under autocast x may be bfloat16, which has no transform
+        sums = signed.new_zeros(*x.shape[:-1], self.out_dim)
+        transform: Tensor = torch.fft.rfft(sums.scatter_add(-1, places.expand_as(x), signed))
         return transform
