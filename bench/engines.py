@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from tabulate import tabulate
 
-from ctsan.device import usable_cores
+from ctsan.io.device import usable_cores
 from ctsan.video.backbones import BACKBONES, Backbone, find_backbone
 from ctsan.video.backbones.feature_maps import FeatureMaps
 from ctsan.video.engine import BATCH, Engine, Maps, Pixels, load_engine

@@ -24,11 +24,11 @@ from torch import Tensor
 from ctsan.data.corpus import Clip
 from ctsan.data.reading import read_corpus
 from ctsan.evaluation.bootstrap import compare
+from ctsan.evaluation.clip_statistics import Tally
 from ctsan.evaluation.retrieval import rank_tallies, ranks
-from ctsan.evaluation.tally import Tally
+from ctsan.runs.trained_run import TrainedRun, load_runs
 from ctsan.tasks.member import joined
 from ctsan.tasks.scoring import score_all
-from ctsan.trained_run import TrainedRun, load_runs
 from ctsan.video.store import FeatureStore, Maps
 
 _CLIPS_AT_ONCE = 32

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from tabulate import tabulate
 
 from ctsan.data.reading import read_corpus
-from ctsan.device import usable_cores
+from ctsan.io.device import usable_cores
 from ctsan.video.backbones import DEFAULT_BACKBONE, find_backbone
 from ctsan.video.engine import BATCH, load_engine
 from ctsan.video.frames import sample_frames

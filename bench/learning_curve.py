@@ -30,15 +30,15 @@ from ctsan.data.batches import references, thin
 from ctsan.data.corpus import Clip, Corpus, parts_of
 from ctsan.data.reading import read_corpora
 from ctsan.evaluation.bootstrap import interval
+from ctsan.evaluation.clip_statistics import Tally, mean, ratio
 from ctsan.evaluation.retrieval import rank_tallies
-from ctsan.evaluation.tally import Tally, mean, ratio
-from ctsan.model.dual_encoder import DualEncoder
-from ctsan.model.mlp_probe import MLPProbe
+from ctsan.extensions.dual_encoder import DualEncoder
+from ctsan.extensions.mlp_probe import MLPProbe
+from ctsan.runs.checkpoint import WEIGHTS_FILE, load_weights
 from ctsan.tasks.building import TaskName
 from ctsan.tasks.scoring import encode_sentences
 from ctsan.tasks.task import Task
 from ctsan.text.words import Words, prepare_words
-from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
 from ctsan.training.loop import train
 from ctsan.training.setup import set_up_task
 from ctsan.video.store import FeatureStore

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from tabulate import tabulate
 
 from ctsan.data.reading import read_corpus
+from ctsan.evaluation.clip_statistics import mean
 from ctsan.evaluation.linear_probe import Matrix, RidgeRegression
-from ctsan.evaluation.tally import mean
 from ctsan.video.store import FeatureStore
 from probe import with_interval
 

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from ctsan.device import usable_cores
-from ctsan.predictor import Predictor
+from ctsan.inference.predictor import Predictor
+from ctsan.io.device import usable_cores
 from ctsan.video.backbones import find_backbone
 from ctsan.video.engine import load_engine
 from ctsan.video.frames import sample_frames, subsample

@@ -53,9 +53,9 @@ from tqdm import tqdm
 from ctsan.cli.output import count
 from ctsan.data.corpus import Clip, Corpus, Split, parts_of
 from ctsan.data.reading import read_corpora
-from ctsan.device import usable_cores
 from ctsan.errors import CtsanError, UsageError, VideoError
 from ctsan.evaluation.bootstrap import Comparison, compare, interval
+from ctsan.evaluation.clip_statistics import Tally, mean
 from ctsan.evaluation.linear_probe import (
     COMMONEST,
     Matrix,
@@ -68,7 +68,7 @@ from ctsan.evaluation.linear_probe import (
     word_truth,
 )
 from ctsan.evaluation.retrieval import rank_tallies, ranks
-from ctsan.evaluation.tally import Tally, mean
+from ctsan.io.device import usable_cores
 from ctsan.text.concepts import Concepts
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import SPECIALS, Vocabulary

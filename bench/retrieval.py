@@ -36,8 +36,6 @@ from torch import Tensor
 
 from ctsan.config import PROFILES, Settings
 from ctsan.data.batches import pad_words
-from ctsan.data.procedural.caption import write_captions
-from ctsan.data.procedural.compose import compose
 from ctsan.data.reading import read_corpus
 from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.clip_encoder import ClipEncoding
@@ -45,6 +43,8 @@ from ctsan.model.lstm import State
 from ctsan.model.pair_scores import score_pairs
 from ctsan.model.prefix_tree import prefix_tree
 from ctsan.model.retrieval_model import RetrievalModel
+from ctsan.synthetic.caption import write_captions
+from ctsan.synthetic.compose import compose
 from ctsan.tasks.building import build_model
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import PAD, SPECIALS

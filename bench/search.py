@@ -27,13 +27,13 @@ from tabulate import tabulate
 
 from ctsan.data.corpus import Clip
 from ctsan.data.reading import read_corpus
+from ctsan.runs.trained_run import TrainedRun
 from ctsan.search import search as searching
+from ctsan.search.ann_index import Nearest, build_index
 from ctsan.search.encodings import concept_words, numbers_of
 from ctsan.search.indexing import marks_of, searching_runs
 from ctsan.search.library import FileRecord, changing
-from ctsan.search.nearest import Nearest, build_index
 from ctsan.search.search import Searcher
-from ctsan.trained_run import TrainedRun
 from ctsan.video.shots import Shot
 from ctsan.video.store import FeatureStore
 

@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from ctsan.data.reading import read_corpus
 from ctsan.evaluation.traces import Box, Numbers, attention_on_region
-from ctsan.predictor import Predictor, Tracing
+from ctsan.inference.predictor import Predictor, Tracing
 
 SEED = 0
 VISIBLE = 0.5  # a thing that is hidden for more than half is not looked for

@@ -25,7 +25,7 @@ from onnx import numpy_helper
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ctsan.atomic import replacing
+from ctsan.io.atomic import replacing
 from ctsan.video.backbones.tiny_vit import tiny_vit
 
 SHA256 = "c3f0b78603fbbab31bf4f26fc19988b5738cf9b0ed7bd962eab73e64b205ca68"

@@ -30,10 +30,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from ctsan.atomic import replacing, write_json
 from ctsan.data.corpus import Clip
 from ctsan.data.reading import read_corpus
-from ctsan.device import usable_cores
+from ctsan.io.atomic import replacing, write_json
+from ctsan.io.device import usable_cores
 from ctsan.text.concepts import Concepts
 from ctsan.text.tagging import load_tagger
 from ctsan.text.tokens import tokenize

@@ -13,15 +13,15 @@ import pytest
 import torch
 from PIL import Image
 
-import ctsan.watching
+import ctsan.inference.featurizer
 from commands import ctsan as real_command
 from commands import ctsan_here as ask
 from ctsan.errors import CtsanError, UsageError, VideoError
-from ctsan.predictor import Predictor
+from ctsan.inference.featurizer import Watcher
+from ctsan.inference.predictor import Predictor
+from ctsan.runs.trained_run import load_runs
 from ctsan.tasks.scoring import score_all
 from ctsan.text.vocabulary import BOS
-from ctsan.trained_run import load_runs
-from ctsan.watching import Watcher
 
 Runs = dict[str, Path]
 
@@ -290,13 +290,13 @@ def test_only_effects_that_are_there_are_told(
 
 def test_a_clip_is_decoded_once_for_all_runs(runs: Runs, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
-    sample_frames = ctsan.watching.sample_frames
+    sample_frames = ctsan.inference.featurizer.sample_frames
 
     def counted(path: Path, *, size: int) -> Any:
         decoded.append(path)
         return sample_frames(path, size=size)
 
-    monkeypatch.setattr(ctsan.watching, "sample_frames", counted)
+    monkeypatch.setattr(ctsan.inference.featurizer, "sample_frames", counted)
     predictor = Predictor.load(*runs.values())
     predictor.rank("a star", [clip, clip.with_name("0001.mp4")])
     assert [path.name for path in decoded] == ["0000.mp4", "0001.mp4"]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ctsan.figures.traces import choose_traces
-from ctsan.pack_folder import DEFAULT_FOLDER
-from ctsan.predictor import Predictor
+from ctsan.inference.predictor import Predictor
+from ctsan.runs.pack_folder import DEFAULT_FOLDER
 
 CLIPS = Path(__file__).parents[2] / "examples/clips"
 # What people would say of them.

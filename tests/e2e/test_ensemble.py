@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from commands import ctsan
-from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
-from ctsan.training.run_folder import open_run
+from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
+from ctsan.runs.run_folder import open_run
 from e2e.small_run import SMALL
 
 

@@ -19,7 +19,7 @@ from ctsan.data.items import write_items
 from ctsan.data.reading import read_corpus
 from ctsan.errors import CtsanError, UsageError
 from ctsan.evaluation.java import find_java
-from ctsan.predictor import Predictor
+from ctsan.inference.predictor import Predictor
 from e2e.small_run import SMALL
 
 Runs = dict[str, Path]

@@ -15,10 +15,10 @@ import ctsan.export.onnx
 from commands import ctsan_here
 from ctsan.errors import CtsanError, UsageError
 from ctsan.export.onnx import TOLERANCE, export_onnx
-from ctsan.predictor import Predictor
+from ctsan.inference.predictor import Predictor
+from ctsan.runs.trained_run import load_runs
 from ctsan.tasks.saying import NEVER_SAID
 from ctsan.text.vocabulary import BOS, EOS
-from ctsan.trained_run import load_runs
 from ctsan.video.store import FeatureStore
 
 Runs = dict[str, Path]

@@ -10,7 +10,7 @@ import pytest
 from commands import ctsan, ctsan_here
 from ctsan.data.reading import read_corpora, read_corpus
 from ctsan.errors import RunError, UsageError
-from ctsan.folders import default_folder
+from ctsan.io.paths import default_folder
 from ctsan.text.words import Words
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from ctsan.video.store import FeatureStore

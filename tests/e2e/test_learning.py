@@ -24,7 +24,7 @@ import pytest
 
 from commands import ctsan, ctsan_here
 from ctsan.data.corpus import BlankItem, ChoiceItem, Item, QueryItem
-from ctsan.trained_run import load_runs
+from ctsan.runs.trained_run import load_runs
 from ctsan.video.store import FeatureStore
 from margins import Margins, Start, lead
 

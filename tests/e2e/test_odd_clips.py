@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clip_making import counting, encode
 from ctsan.errors import VideoError
-from ctsan.predictor import Predictor
+from ctsan.inference.predictor import Predictor
 
 Verb = Callable[[Path], object]
 

@@ -13,8 +13,8 @@ import pytest
 from commands import ctsan, ctsan_here
 from ctsan.data.reading import read_corpus
 from ctsan.errors import UsageError
-from ctsan.predictor import Predictor
-from ctsan.trained_run import read_recipe
+from ctsan.inference.predictor import Predictor
+from ctsan.runs.trained_run import read_recipe
 from ctsan.video.store import FeatureStore
 from e2e.small_run import SMALL
 from video.own_networks import SIZE, Grid, export, seeded

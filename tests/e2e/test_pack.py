@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-import ctsan.pack_folder
-import ctsan.packing
+import ctsan.runs.pack_folder
+import ctsan.runs.packing
 from commands import ctsan_here
 from ctsan.errors import CtsanError, RunError, UsageError
-from ctsan.pack_folder import runs_of_pack
-from ctsan.packing import write_pack
-from ctsan.predictor import Predictor
-from ctsan.trained_run import load_runs
+from ctsan.inference.predictor import Predictor
+from ctsan.runs.pack_folder import runs_of_pack
+from ctsan.runs.packing import write_pack
+from ctsan.runs.trained_run import load_runs
 
 Runs = dict[str, Path]
 
@@ -74,7 +74,7 @@ def test_large_matrices_are_in_eight_bits(
     runs: Runs, tmp_path: Path, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = write_pack([runs["describe"]], tmp_path / "half")
-    monkeypatch.setattr(ctsan.packing, "_LARGE", 100)
+    monkeypatch.setattr(ctsan.runs.packing, "_LARGE", 100)
     assert write_pack([runs["describe"]], tmp_path / "eight") < half
     with safe_open(tmp_path / "eight/describe/weights.safetensors", framework="numpy") as weights:
         name = "clip_encoder.detector.name.weight"
@@ -137,7 +137,7 @@ def test_only_what_is_asked_is_read(pack: Path, clip: Path) -> None:
 def test_the_package_s_own_model_is_the_default(
     pack: Path, shapes: Path, clip: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ctsan.pack_folder, "DEFAULT_FOLDER", pack)
+    monkeypatch.setattr(ctsan.runs.pack_folder, "DEFAULT_FOLDER", pack)
     for arguments in (
         ("describe", clip),
         ("concepts", clip),
@@ -164,7 +164,7 @@ def test_the_package_s_own_model_is_the_default(
 def test_without_a_model_of_its_own_the_package_says_what_to_do(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ctsan.pack_folder, "DEFAULT_FOLDER", tmp_path)
+    monkeypatch.setattr(ctsan.runs.pack_folder, "DEFAULT_FOLDER", tmp_path)
     with pytest.raises(RunError, match="carries no trained model. Train one, and name it: ctsan train"):
         ctsan_here("describe", clip)
 

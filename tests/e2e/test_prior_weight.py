@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from commands import ctsan_here
-from ctsan.ensemble import concepts_seen
 from ctsan.export.onnx import TOLERANCE, export_onnx
+from ctsan.inference.ensemble import concepts_seen
 from ctsan.model.clip_encoder import ClipEncoder
-from ctsan.trained_run import load_runs
+from ctsan.runs.trained_run import load_runs
 from ctsan.video.store import FeatureStore
 from e2e.small_run import SMALL
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from commands import ctsan_here
 from ctsan.data.corpus import Clip
-from ctsan.evaluation.tally import mean
+from ctsan.evaluation.clip_statistics import mean
 from video.own_networks import Grid, export, seeded
 
 BENCH = Path(__file__).parents[2] / "bench" / "probe.py"

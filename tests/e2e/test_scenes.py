@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clip_making import encode
 from commands import ctsan_here
 from ctsan.errors import CtsanError, VideoError
-from ctsan.predictor import Predictor
+from ctsan.inference.predictor import Predictor
 
 Runs = dict[str, Path]
 

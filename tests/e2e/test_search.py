@@ -23,16 +23,16 @@ from PIL import Image
 from clip_making import encode
 from commands import ctsan, ctsan_here
 from ctsan.errors import StoreError, UsageError
-from ctsan.predictor import Predictor
+from ctsan.inference.featurizer import Watcher
+from ctsan.inference.predictor import Predictor
+from ctsan.runs.run_folder import weights_digest
+from ctsan.runs.trained_run import load_runs
 from ctsan.search.encodings import embedded_query
 from ctsan.search.indexing import Report, index_folders
 from ctsan.search.library import Library
 from ctsan.search.search import Searcher
 from ctsan.tasks.scoring import encode_sentences
-from ctsan.trained_run import load_runs
-from ctsan.training.run_folder import weights_digest
 from ctsan.video.shots import Shot
-from ctsan.watching import Watcher
 from e2e.small_run import SMALL
 from margins import Margins, Start
 
@@ -256,7 +256,7 @@ def test_everything_in_an_open_library_may_go(folder: Path, models: list[Path], 
 def test_the_index_in_use_answers_until_the_next_is_there(
     folder: Path, models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctsan.search.nearest.EXACT_UP_TO", 2)
+    monkeypatch.setattr("ctsan.search.ann_index.EXACT_UP_TO", 2)
     mine, place = tmp_path / "mine", tmp_path / "main"
     shutil.copytree(folder / "clips", mine)
     index_folders([mine], place, models=models)

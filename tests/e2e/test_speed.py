@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from clip_making import counting, encode
 from commands import ctsan_here
 from ctsan.data.batches import thin
-from ctsan.predictor import Predictor
+from ctsan.inference.featurizer import Watcher
+from ctsan.inference.predictor import Predictor
 from ctsan.video.backbones import network_key
 from ctsan.video.frames import sample_frames
-from ctsan.watching import Watcher
 
 Runs = dict[str, Path]
 

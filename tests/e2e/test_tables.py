@@ -10,11 +10,11 @@ import pytest
 from commands import ctsan, ctsan_here
 from ctsan.data.reading import read_corpora, read_corpus
 from ctsan.errors import UsageError
-from ctsan.tables.layout import TABLES, measured_in
-from ctsan.tables.paper import CLAIMS
-from ctsan.tables.systems import SYSTEMS
+from ctsan.experiments.layout import TABLES, measured_in
+from ctsan.experiments.paper import CLAIMS
+from ctsan.experiments.systems import SYSTEMS
+from ctsan.runs.run_folder import weights_digest
 from ctsan.text.words import Words, prepare_words
-from ctsan.training.run_folder import weights_digest
 
 SMALL = [
     "--set=model.hidden_dim=16",

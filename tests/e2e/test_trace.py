@@ -16,9 +16,9 @@ from PIL import Image
 from commands import ctsan
 from ctsan.cli.trace import command
 from ctsan.errors import CtsanError, UsageError
-from ctsan.predictor import Predictor
+from ctsan.inference.featurizer import Watcher
+from ctsan.inference.predictor import Predictor
 from ctsan.text.vocabulary import BOS
-from ctsan.watching import Watcher
 from e2e.small_run import SMALL
 
 

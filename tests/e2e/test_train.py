@@ -15,7 +15,7 @@ import pytest
 
 from commands import ctsan, ctsan_here
 from ctsan.config import PROFILES, load_settings
-from ctsan.predictor import Predictor
+from ctsan.inference.predictor import Predictor
 from e2e.small_run import SMALL
 from margins import Margins, Start
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from commands import ctsan
-from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
+from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from e2e.small_run import SMALL
 from margins import Margins, Start

@@ -18,12 +18,12 @@ from ctsan.cli.preparing import Order, prepare, settings_for
 from ctsan.config import load_settings
 from ctsan.data.reading import read_corpora, read_corpus
 from ctsan.errors import RunError, UsageError
-from ctsan.predictor import Predictor
+from ctsan.inference.predictor import Predictor
+from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
+from ctsan.runs.run_folder import Origin, create_run, open_run, weights_digest
+from ctsan.runs.trained_run import WORDS_FOLDER
 from ctsan.text.vocabulary import SPECIALS
 from ctsan.text.words import Words, prepare_words
-from ctsan.trained_run import WORDS_FOLDER
-from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
-from ctsan.training.run_folder import Origin, create_run, open_run, weights_digest
 from ctsan.video.store import Manifest, Recipe, read_manifest, write_manifest
 from e2e.small_run import SMALL
 

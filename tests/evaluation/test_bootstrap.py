@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ctsan.evaluation.bootstrap import compare, compare_over_seeds, interval, over_seeds
+from ctsan.evaluation.clip_statistics import mean, mean_of, ratio
 from ctsan.evaluation.items import blank_tallies, choice_tallies, query_tallies
-from ctsan.evaluation.tally import mean, mean_of, ratio
 
 
 def test_a_ratio_is_of_sums_and_not_a_mean_of_ratios() -> None:

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from clip_making import encode, set_rotation
-from ctsan.answers import times_likelier
 from ctsan.errors import UsageError
 from ctsan.figures.heat import HeatMap, attention_at, overlay
 from ctsan.figures.lettering import typeface_for
 from ctsan.figures.panels import ShownTrace, draw_caption, draw_concepts
 from ctsan.figures.traces import choose_traces, draw_traces
-from ctsan.predictor import Caption, Concept, Effects, Tracing
+from ctsan.inference.predictor import Caption, Concept, Effects, Tracing
+from ctsan.inference.results import times_likelier
 from ctsan.video.frames import every_picture, pictures_at
 
 BORDERS = np.array([0, 2, 4, 6, 7]) / 7  # as of 7x7 maps pooled to 4x4

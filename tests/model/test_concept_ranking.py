@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ctsan.model.average_detector import AverageDetector
+from ctsan.baselines.average_detector import AverageDetector
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import Detection
 

@@ -19,10 +19,10 @@ import torch
 
 from ctsan.config import PROFILES, OptimiserSettings, load_settings
 from ctsan.errors import RunError
-from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
-from ctsan.training.feeding import batches_in_epoch, batches_of, mirrored_in, move, read_ahead
+from ctsan.runs.checkpoint import WEIGHTS_FILE, load_weights
 from ctsan.training.loop import Progress, Result, train
 from ctsan.training.metrics import METRICS_FILE, read_metrics
+from ctsan.training.sampler import batches_in_epoch, batches_of, mirrored_in, move, read_ahead
 from ctsan.training.schedule import learning_rate
 from margins import Margins, Start
 from training.stand_in import StandIn

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from ctsan.config import load_settings
 from ctsan.errors import RunError, UsageError
-from ctsan.training.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
+from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
 from ctsan.training.loop import Result, train
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from training.stand_in import StandIn
@@ -201,7 +201,7 @@ def test_lost_metrics_are_noticed(tmp_path: Path) -> None:
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
     hold = (
-        "import pathlib, sys; from ctsan.training.run_folder import training_alone\n"
+        "import pathlib, sys; from ctsan.runs.run_folder import training_alone\n"
         "with training_alone(pathlib.Path(sys.argv[1])): print('held', flush=True); input()"
     )
     command = [sys.executable, "-c", hold, str(tmp_path)]

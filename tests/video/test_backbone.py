@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from skimage import data
 
 from ctsan.errors import UsageError
-from ctsan.folders import cache_folder
+from ctsan.io.paths import cache_folder
 from ctsan.video.backbones import BACKBONES, find_backbone
 from ctsan.video.backbones.feature_maps import load_trunk
 from ctsan.video.backbones.keras_resnet import convert_keras_resnet50

@@ -18,7 +18,7 @@ from onnx import TensorProto
 from torch.nn import functional as F
 
 from ctsan.errors import UsageError
-from ctsan.folders import cache_folder
+from ctsan.io.paths import cache_folder
 from ctsan.video.backbones import Backbone, backbone_of, find_backbone, network_key
 from ctsan.video.backbones.composing import write_composed
 from ctsan.video.backbones.registry import IMAGENET_MEAN, IMAGENET_STD

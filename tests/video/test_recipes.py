@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ctsan.pack_folder import DEFAULT
-from ctsan.trained_run import load_runs
+from ctsan.runs.pack_folder import DEFAULT
+from ctsan.runs.trained_run import load_runs
 from ctsan.video.backbones import BACKBONES, backbone_of, find_backbone
 from ctsan.video.extraction import recipe_of
 

@@ -12,11 +12,11 @@ from httpx import Client
 
 from clip_making import counting, encode
 from commands import ctsan, ctsan_here
-from ctsan.predictor import Predictor
-from ctsan.trained_run import load_runs
+from ctsan.inference.predictor import Predictor
+from ctsan.runs.trained_run import load_runs
 from ctsan.web.app import create_app
+from ctsan.web.feature_cache import ClipPredictor
 from ctsan.web.limits import Limits
-from ctsan.web.seen import ClipPredictor
 from e2e.small_run import SMALL
 from web.serving import running, served
 

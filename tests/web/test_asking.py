@@ -11,14 +11,14 @@ from httpx import Client
 from torch import Tensor
 
 from clip_making import counting, encode
-from ctsan import trained_run
-from ctsan.predictor import Predictor
+from ctsan.inference.predictor import Predictor
+from ctsan.runs import trained_run
+from ctsan.runs.checkpoint import read_weights
+from ctsan.runs.trained_run import load_runs
 from ctsan.search.indexing import index_folders
-from ctsan.trained_run import load_runs
-from ctsan.training.checkpoint import read_weights
 from ctsan.web.app import create_app
+from ctsan.web.feature_cache import ClipPredictor
 from ctsan.web.limits import Limits
-from ctsan.web.seen import ClipPredictor
 from web.conftest import Serve
 from web.serving import found_in, served, until, upload
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import ctsan_here
-from ctsan.predictor import Predictor
+from ctsan.inference.predictor import Predictor
 from web.serving import running
 from web.test_page import BROWSER, becomes, browser, give, playwright
 

@@ -14,17 +14,17 @@ import pytest
 import torch
 from httpx import Client
 
-from ctsan.answers import Description
 from ctsan.errors import UsageError, VideoError
-from ctsan.trained_run import load_runs
+from ctsan.inference.featurizer import Look, Watcher
+from ctsan.inference.results import Description
+from ctsan.runs.trained_run import load_runs
 from ctsan.video.backbones import network_key
 from ctsan.video.clip_maps import ClipMaps
-from ctsan.watching import Look, Watcher
 from ctsan.web.app import create_app
+from ctsan.web.errors import BusyError
+from ctsan.web.feature_cache import ClipPredictor
 from ctsan.web.limits import Limits
 from ctsan.web.model_thread import ModelThread
-from ctsan.web.problems import BusyError
-from ctsan.web.seen import ClipPredictor
 from web.serving import served, until, upload
 
 SENTENCES = ["a blue square moves", "the yellow heart grows", "a shape on the water"]

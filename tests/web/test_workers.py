@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ctsan.device import usable_cores
+from ctsan.io.device import usable_cores
 from ctsan.video.backbones import find_backbone
 from ctsan.video.engine import Maps, Pixels, load_engine
 from ctsan.video.frames import sample_frames

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.asking import (
+from ctsan.cli.common import (
     ATTENTION,
     JSON,
     MODELS,
@@ -23,7 +23,7 @@ from ctsan.cli.asking import (
 )
 
 if TYPE_CHECKING:
-    from ctsan.predictor import Predictor
+    from ctsan.inference.predictor import Predictor
 
 
 @click.command("choose")

@@ -58,7 +58,7 @@ def check(
     from ctsan.data.items import read_items
     from ctsan.data.reading import clips_without_files, inspect_corpora, missing_clips
     from ctsan.data.summary import check_clips, summarise
-    from ctsan.device import usable_cores
+    from ctsan.io.device import usable_cores
 
     check_one_each("--features", features, paths)
     corpus, problems = inspect_corpora(paths)
@@ -133,7 +133,7 @@ def make(out: Path, clips: int, seed: int, simple: bool) -> None:
       ctsan corpus make shapes/ --clips 200 --seed 0
       ctsan corpus make simple/ --clips 300 --simple
     """
-    from ctsan.data.procedural import make_corpus
+    from ctsan.synthetic import make_corpus
 
     with progress_bar(clips, what="rendering") as bar:
         make_corpus(out, clips=clips, seed=seed, simple=simple, progress=bar.update)
@@ -226,8 +226,8 @@ def people(path: Path, split: Split | Literal["all"] | None, per_clip: int, as_j
     """
     from ctsan.data.reading import read_corpus
     from ctsan.evaluation.bootstrap import interval
+    from ctsan.evaluation.human_agreement import judge_people
     from ctsan.evaluation.java import find_java
-    from ctsan.evaluation.people import judge_people
 
     corpus = read_corpus(path)
     split = split or ("test" if corpus.has_own_splits else "all")

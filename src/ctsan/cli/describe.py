@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.asking import (
+from ctsan.cli.common import (
     EFFECTS,
     JSON,
     MODELS,
@@ -30,7 +30,7 @@ from ctsan.cli.output import warn
 from ctsan.errors import UsageError, VideoError
 
 if TYPE_CHECKING:
-    from ctsan.answers import Description
+    from ctsan.inference.results import Description
 
 _LONG_SECONDS = 60.0  # one sentence says little of a longer video
 
@@ -87,7 +87,7 @@ def command(
         raise UsageError("-o goes with --scenes: other descriptions are printed. Add --scenes, or leave it.")
     files = clip_files(clips)
     start = time.perf_counter()
-    from ctsan.predictor import Predictor
+    from ctsan.inference.predictor import Predictor
 
     imported = time.perf_counter() - start
     predictor = Predictor.load(*models, weights=weights)
@@ -159,7 +159,7 @@ def concepts(clips: tuple[Path, ...], models: tuple[Path, ...], weights: Path | 
     Example:
       ctsan concepts holiday.mp4
     """
-    from ctsan.predictor import Predictor
+    from ctsan.inference.predictor import Predictor
 
     def replies() -> Iterator[Reply | VideoError]:
         for found in Predictor.load(*models, weights=weights).concepts_all(clip_files(clips)):

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ctsan.cli.asking import PATH
+from ctsan.cli.common import PATH
 from ctsan.cli.features import WEIGHTS, check_one_each, features_command, features_of
 from ctsan.cli.output import count, listed, print_json, print_metrics, print_table, warn
 
 if TYPE_CHECKING:
     from ctsan.config import Settings
     from ctsan.data.corpus import Corpus, Item, Split
+    from ctsan.runs.trained_run import TrainedRun
     from ctsan.tasks.building import TaskName
     from ctsan.tasks.reliance import Reliance
-    from ctsan.trained_run import TrainedRun
     from ctsan.video.backbones import Backbone
     from ctsan.video.store import FeatureStore
 
@@ -97,11 +97,11 @@ def command(
     from ctsan.data.reading import read_corpora
     from ctsan.data.union import parts_without_items
     from ctsan.errors import UsageError
+    from ctsan.evaluation.coco_metrics import NO_JAVA
     from ctsan.evaluation.java import find_java
-    from ctsan.evaluation.official import NO_JAVA
+    from ctsan.runs.trained_run import answering, can_answer, common_task, load_runs
     from ctsan.tasks.building import build_task
     from ctsan.tasks.report import report
-    from ctsan.trained_run import answering, can_answer, common_task, load_runs
 
     check_one_each("--features", features, corpora)
     opened = load_runs(runs)

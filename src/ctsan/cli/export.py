@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ctsan.cli.asking import PATH, WEIGHTS
+from ctsan.cli.common import PATH, WEIGHTS
 from ctsan.cli.output import print_json, print_table, warn
 
 
@@ -29,8 +29,8 @@ def command(run: Path, out: Path, weights: Path | None, as_json: bool) -> None:
       ctsan export default --onnx onnx/
     """
     from ctsan.export.onnx import export_onnx
-    from ctsan.tracing import has_traces
-    from ctsan.trained_run import answering, load_runs
+    from ctsan.inference.trace import has_traces
+    from ctsan.runs.trained_run import answering, load_runs
 
     able = answering(load_runs([run]), "describe")
     chosen = next(filter(has_traces, able), able[0])

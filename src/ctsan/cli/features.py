@@ -88,7 +88,7 @@ def command(
       ctsan features my-clips/ MSR-VTT/ --out features/mine --out features/msr-vtt
     """
     from ctsan.data.reading import read_corpus
-    from ctsan.folders import default_folder
+    from ctsan.io.paths import default_folder
     from ctsan.video.backbones import DEFAULT_BACKBONE
     from ctsan.video.engine import check_engine, load_engine
     from ctsan.video.extraction import extract_features
@@ -231,7 +231,7 @@ def open_features(clips: Corpus, folders: Sequence[Path]) -> FeatureStore:
 
 
 def features_folder(corpus: Path, backbone: Backbone, *, mirrored: bool) -> Path:
-    from ctsan.folders import default_folder
+    from ctsan.io.paths import default_folder
 
     name = backbone.folder_name
     return default_folder("features", corpus) / (f"{name}-mirrored" if mirrored else name)

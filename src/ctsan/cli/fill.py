@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.asking import (
+from ctsan.cli.common import (
     EFFECTS,
     JSON,
     MODELS,
@@ -26,8 +26,8 @@ from ctsan.cli.asking import (
 )
 
 if TYPE_CHECKING:
-    from ctsan.answers import Answer
-    from ctsan.predictor import Predictor
+    from ctsan.inference.predictor import Predictor
+    from ctsan.inference.results import Answer
 
 
 @click.command("fill")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.asking import PATH, WEIGHTS
+from ctsan.cli.common import PATH, WEIGHTS
 from ctsan.cli.output import count, print_json, progress_bar, warn
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def command(
       ctsan index work/ --library work --model runs/embed --model runs/mine
       ctsan index /shared/films --store /shared/libraries --ray 10.0.0.1:6379
     """
-    from ctsan.folders import library_folder
-    from ctsan.pack_folder import DEFAULT
+    from ctsan.io.paths import library_folder
+    from ctsan.runs.pack_folder import DEFAULT
     from ctsan.search.indexing import index_folders
     from ctsan.search.library import is_library
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ctsan.cli.asking import PATH
+from ctsan.cli.common import PATH
 from ctsan.cli.output import count, print_json
 
 
@@ -32,8 +32,8 @@ def command(runs: tuple[Path, ...], out: Path, overrides: tuple[str, ...], as_js
       ctsan pack runs/describe runs/fill runs/choose runs/rank --out my-model/ --set decoding.beam=5
       ctsan describe holiday.mp4 --model my-model/
     """
-    from ctsan.packing import write_pack
-    from ctsan.trained_run import run_folders
+    from ctsan.runs.packing import write_pack
+    from ctsan.runs.trained_run import run_folders
 
     members = [member for run in runs for member in run_folders(run)]
     size = write_pack(members, out, overrides=overrides)

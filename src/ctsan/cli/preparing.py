@@ -13,15 +13,8 @@ from ctsan.config import Settings, load_settings
 from ctsan.data.corpus import Clip, Corpus, ItemTask, Split, parts_of
 from ctsan.data.union import is_for_training, parts_without_items
 from ctsan.errors import UsageError
-from ctsan.tasks.building import PRIMARY_METRICS, TaskName
-from ctsan.tasks.task import Task
-from ctsan.tasks.transfer import parts_taken, settings_with
-from ctsan.text.embedding import Embedding
-from ctsan.text.vocabulary import SPECIALS
-from ctsan.text.words import Words, prepare_words
-from ctsan.trained_run import WORDS_FOLDER, TrainedRun, load_runs, read_recipe, write_recipe
-from ctsan.training.checkpoint import CHECKPOINT_FILE
-from ctsan.training.run_folder import (
+from ctsan.runs.checkpoint import CHECKPOINT_FILE
+from ctsan.runs.run_folder import (
     Origin,
     begun_run,
     check_origin,
@@ -30,6 +23,13 @@ from ctsan.training.run_folder import (
     open_run,
     weights_digest,
 )
+from ctsan.runs.trained_run import WORDS_FOLDER, TrainedRun, load_runs, read_recipe, write_recipe
+from ctsan.tasks.building import PRIMARY_METRICS, TaskName
+from ctsan.tasks.task import Task
+from ctsan.tasks.transfer import parts_taken, settings_with
+from ctsan.text.embedding import Embedding
+from ctsan.text.vocabulary import SPECIALS
+from ctsan.text.words import Words, prepare_words
 from ctsan.training.setup import set_up_task
 from ctsan.video.backbones import DEFAULT_BACKBONE, Backbone, find_backbone
 from ctsan.video.store import FeatureStore, Recipe

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.asking import (
+from ctsan.cli.common import (
     ATTENTION,
     MODELS,
     PATH,
@@ -26,7 +26,7 @@ from ctsan.cli.asking import (
 from ctsan.cli.output import print_json, progress_bar, warn
 
 if TYPE_CHECKING:
-    from ctsan.predictor import Predictor
+    from ctsan.inference.predictor import Predictor
 
 _SHOWN = 5  # concept words beside a clip
 
@@ -94,7 +94,7 @@ def _rank_clips(
     attention: bool,
     as_json: bool,
 ) -> None:
-    from ctsan.predictor import Predictor
+    from ctsan.inference.predictor import Predictor
 
     predictor = Predictor.load(*models, weights=weights)
     with progress_bar(len(clips), what="looking") as bar:

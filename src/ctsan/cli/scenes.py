@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.asking import listed_concepts
+from ctsan.cli.common import listed_concepts
 from ctsan.cli.output import count, print_json, progress_bar
 from ctsan.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from ctsan.answers import Scene
-    from ctsan.predictor import Predictor
+    from ctsan.inference.predictor import Predictor
+    from ctsan.inference.results import Scene
 
 
 def check_scenes(clips: tuple[Path, ...], out: Path | None, *, n_best: int, attention: bool) -> None:
@@ -43,8 +43,8 @@ def describe_scenes(
     predictor: Predictor, video: Path, out: Path | None, *, beam: int | None, as_json: bool
 ) -> None:
     """Describe the shots of a video, and write them as they come."""
-    from ctsan.atomic import replacing
-    from ctsan.tracks import clock
+    from ctsan.io.atomic import replacing
+    from ctsan.subtitles import clock
     from ctsan.video.frames import probe
 
     seconds = max(1, round(probe(video).duration))
@@ -77,13 +77,13 @@ def describe_scenes(
 
 
 def _vtt(video: Path, scenes: Iterable[Scene]) -> Iterator[str]:
-    from ctsan.tracks import web_vtt
+    from ctsan.subtitles import web_vtt
 
     return web_vtt(scenes, video=video.name)
 
 
 def _srt(_: Path, scenes: Iterable[Scene]) -> Iterator[str]:
-    from ctsan.tracks import subrip
+    from ctsan.subtitles import subrip
 
     return subrip(scenes)
 

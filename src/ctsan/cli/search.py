@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.asking import (
+from ctsan.cli.common import (
     PATH,
     WEIGHTS,
     concept_words,
@@ -68,7 +68,7 @@ def command(
         raise click.UsageError(
             'Give a sentence or a clip: ctsan search "a dog runs", or ctsan search --like clip.mp4'
         )
-    from ctsan.folders import library_folder
+    from ctsan.io.paths import library_folder
     from ctsan.search.search import Searcher
 
     searcher = Searcher(library_folder(name, store), models=models, weights=weights)

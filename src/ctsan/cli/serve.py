@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ctsan.cli.asking import MODELS, WEIGHTS
+from ctsan.cli.common import MODELS, WEIGHTS
 from ctsan.cli.index import STORE
 
 
@@ -52,7 +52,7 @@ def command(
       ctsan serve --model runs/describe --model runs/fill --model runs/choose --port 9000
       CTSAN_TOKEN=secret ctsan serve --model runs/mine --host 0.0.0.0
     """
-    from ctsan.folders import library_folder
+    from ctsan.io.paths import library_folder
     from ctsan.web.server import limits_of, serve
 
     serve(

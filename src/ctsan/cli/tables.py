@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.asking import PATH
+from ctsan.cli.common import PATH
 from ctsan.cli.output import count, print_json, progress_bar, warn
 
 if TYPE_CHECKING:
-    from ctsan.tables.plan import Plan, Training
-    from ctsan.tables.running import Workshop
+    from ctsan.experiments.plan import Plan, Training
+    from ctsan.experiments.running import Workshop
     from ctsan.training.loop import Progress
 
 
@@ -94,13 +94,13 @@ def command(
       ctsan tables --corpus LSMDC16/ --profile paper --features features/ --ensemble-sizes paper
     """
     from ctsan.cli.features import check_one_each
+    from ctsan.evaluation.coco_metrics import NO_JAVA
     from ctsan.evaluation.java import find_java
-    from ctsan.evaluation.official import NO_JAVA
-    from ctsan.tables.collecting import results_of
-    from ctsan.tables.formats import as_json as results_json
-    from ctsan.tables.paper import ENSEMBLE_SIZES
-    from ctsan.tables.plan import check_overrides, make_plan
-    from ctsan.tables.writing import facts_of, write_tables
+    from ctsan.experiments.collecting import results_of
+    from ctsan.experiments.formats import as_json as results_json
+    from ctsan.experiments.paper import ENSEMBLE_SIZES
+    from ctsan.experiments.plan import check_overrides, make_plan
+    from ctsan.experiments.writing import facts_of, write_tables
 
     check_one_each("--features", features, corpora)
     plan = make_plan(only, seeds=seeds, ensemble_sizes=ENSEMBLE_SIZES if ensemble_sizes == "paper" else None)
@@ -140,9 +140,9 @@ def _workshop(
     from ctsan.cli.preparing import Order, check_features, check_splits, warn_unless_mirrored
     from ctsan.data.reading import read_corpora
     from ctsan.errors import UsageError
-    from ctsan.tables.plan import settings_of
-    from ctsan.tables.running import Workshop
-    from ctsan.tables.shared_words import words_for
+    from ctsan.experiments.plan import settings_of
+    from ctsan.experiments.running import Workshop
+    from ctsan.experiments.shared_words import words_for
 
     settings = [settings_of(one, profile=profile, overrides=overrides) for one in plan.trainings]
     clips = read_corpora(corpora)
@@ -178,7 +178,7 @@ def _workshop(
 
 def _train_all(workshop: Workshop, plan: Plan) -> None:
     """One run after the other, with a bar for each and the time left for all."""
-    from ctsan.tables.running import run, stored_result
+    from ctsan.experiments.running import run, stored_result
 
     pace: dict[str, list[float]] = {}  # seconds a step, by task
     missing: list[Training] = []

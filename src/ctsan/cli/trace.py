@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.asking import (
+from ctsan.cli.common import (
     MODEL,
     WEIGHTS,
     effect_lines,
@@ -20,7 +20,7 @@ from ctsan.cli.asking import (
 from ctsan.cli.output import print_json, progress_bar
 
 if TYPE_CHECKING:
-    from ctsan.answers import Tracing
+    from ctsan.inference.results import Tracing
 
 
 @click.command("trace")
@@ -57,7 +57,7 @@ def command(
     with errors_in_json(as_json):
         frames = probe(clip)
 
-        from ctsan.predictor import Predictor  # takes seconds, and all of the above is told at once
+        from ctsan.inference.predictor import Predictor  # takes seconds, and all of the above is told at once
 
         tracing = Predictor.load(model, weights=weights).trace(clip, concept=concept)
         shown = choose_traces(tracing, numbers, concept=concept)

@@ -134,7 +134,7 @@ def _command_for(task_name: TaskName) -> click.Command:
         from ctsan.cli.features import check_one_each
         from ctsan.cli.preparing import Order
         from ctsan.errors import UsageError
-        from ctsan.trained_run import run_to_start_from
+        from ctsan.runs.trained_run import run_to_start_from
 
         if transfer and source is None:
             raise UsageError("--transfer says what to take over from a run. Name one: --from RUN")
@@ -176,8 +176,8 @@ def _backbone(name: str | None, weights: Path | None, run: Path, source: Path | 
         UsageError: it is not there, or that run was trained on imported features.
     """
     from ctsan.errors import UsageError
-    from ctsan.trained_run import FEATURES_FILE, read_recipe
-    from ctsan.training.run_folder import has_begun
+    from ctsan.runs.run_folder import has_begun
+    from ctsan.runs.trained_run import FEATURES_FILE, read_recipe
     from ctsan.video.backbones import DEFAULT_BACKBONE, backbone_of
 
     known = run if has_begun(run) else source
@@ -195,8 +195,8 @@ def _backbone(name: str | None, weights: Path | None, run: Path, source: Path | 
 def _train(order: Order, out: Path, ensemble: int | None, *, as_json: bool) -> None:
     from ctsan.cli.preparing import check_splits, load_task, prepare, settings_for
     from ctsan.data.reading import read_corpora
+    from ctsan.runs.run_folder import check_ensemble_folder, check_folder, training_alone
     from ctsan.training.processes import OtherProcessError, joined_processes
-    from ctsan.training.run_folder import check_ensemble_folder, check_folder, training_alone
 
     runs = [out / str(number + 1) for number in range(ensemble)] if ensemble else [out]
     reports = []
@@ -271,7 +271,7 @@ def _conclude(
     name: TaskName, task: Task[Any], result: Result, out: Path, settings: Settings, *, quiet: bool
 ) -> dict[str, object]:
     """Draw the curves, show examples of the best weights, and say how it went; the report is for JSON."""
-    from ctsan.training.checkpoint import WEIGHTS_FILE, load_weights
+    from ctsan.runs.checkpoint import WEIGHTS_FILE, load_weights
     from ctsan.training.curves import draw_curves
     from ctsan.training.examples_page import write_examples_page
     from ctsan.training.metrics import METRICS_FILE, read_metrics
@@ -324,7 +324,7 @@ def _measure_reliance(
 
     None of a model without concept words, or where there is nothing to ask.
     """
-    from ctsan.atomic import write_json
+    from ctsan.io.atomic import write_json
     from ctsan.tasks.member import Member, reads_concepts
     from ctsan.tasks.reliance import QUICK_SOURCES, RELIANCE_FILE, measure_reliance
 
@@ -387,7 +387,7 @@ def _parting(metrics: Mapping[str, float], settings: Settings) -> str | None:
 
 def _fits_probes(run: Path, settings: Settings) -> bool:
     """Whether the detector's probe or those out of fold are fitted first, which takes up to minutes."""
-    from ctsan.training.checkpoint import CHECKPOINT_FILE
+    from ctsan.runs.checkpoint import CHECKPOINT_FILE
 
     detector, training = settings.detector, settings.training
     if not detector.enabled or detector.kind in ("nearest", "random"):

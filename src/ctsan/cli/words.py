@@ -55,7 +55,7 @@ def command(
     """
     from ctsan.data.reading import read_corpora
     from ctsan.errors import UsageError
-    from ctsan.folders import default_folder
+    from ctsan.io.paths import default_folder
     from ctsan.text.words import prepare_words
 
     clips = read_corpora(corpora)

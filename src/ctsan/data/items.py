@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from ctsan.atomic import replacing
 from ctsan.data.corpus import BLANK, BlankItem, ChoiceItem, Corpus, Item, ItemTask, QueryItem
 from ctsan.data.readers.files import lines_of
 from ctsan.errors import CorpusError, Problem, did_you_mean
+from ctsan.io.atomic import replacing
 from ctsan.text.tokens import tokenize
 
 _EXAMPLES: dict[ItemTask, str] = {

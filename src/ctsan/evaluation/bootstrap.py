@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ctsan.evaluation.tally import Numbers, Tally, mean_of
+from ctsan.evaluation.clip_statistics import Numbers, Tally, mean_of
 
 Verdict = Literal["larger", "smaller", "within noise"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ctsan.evaluation.tally import Tally, ratio
+from ctsan.evaluation.clip_statistics import Tally, ratio
 
 
 def precision_at_k(scores: Tensor, reference: Tensor, k: int) -> float:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctsan.data.corpus import ItemTask
+from ctsan.evaluation.clip_statistics import Tally, ratio
 from ctsan.evaluation.retrieval import rank_tallies
-from ctsan.evaluation.tally import Tally, ratio
 from ctsan.text.tokens import tokenize
 
 Answers = Mapping[str, Sequence[Mapping[str, Any]]]  # by clip, one for each of its items

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ctsan.evaluation.clip_statistics import Numbers
 from ctsan.evaluation.java import JavaError, run_java
-from ctsan.evaluation.tally import Numbers
 
 _SECONDS = 600  # most of it to read a table of paraphrases: ten on an idle machine
 _SECONDS_PER_CAPTION = 0.2

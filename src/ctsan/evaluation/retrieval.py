@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ctsan.evaluation.tally import Numbers, Tally, ratio
+from ctsan.evaluation.clip_statistics import Numbers, Tally, ratio
 
 
 def ranks(scores: Tensor, right: Tensor) -> Tensor:

@@ -23,16 +23,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ctsan.atomic import replacing, write_json
 from ctsan.errors import CtsanError, UsageError
 from ctsan.export.plain import FrameStep, WordStep
+from ctsan.io.atomic import replacing, write_json
 from ctsan.model.caption_decoder import CaptionDecoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.video_encoder import VideoEncoder
+from ctsan.runs.trained_run import TrainedRun
 from ctsan.tasks.saying import NEVER_SAID
 from ctsan.text.vocabulary import BOS, EOS
-from ctsan.trained_run import TrainedRun
 from ctsan.video.backbones import Backbone, backbone_of
 from ctsan.video.backbones.composing import write_composed
 from ctsan.video.backbones.feature_maps import FeatureMaps

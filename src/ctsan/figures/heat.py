@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:  # it brings PyTorch with it
-    from ctsan.predictor import Tracing
+    from ctsan.inference.predictor import Tracing
 
 
 Pixels = NDArray[np.uint8]  # (height, width, 3), RGB

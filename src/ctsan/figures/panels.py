@@ -14,7 +14,7 @@ from ctsan.figures.heat import Colour
 from ctsan.figures.lettering import Typeface
 
 if TYPE_CHECKING:  # it brings PyTorch with it
-    from ctsan.predictor import Concept, Tracing
+    from ctsan.inference.predictor import Concept, Tracing
 
 WHITE: Colour = (255, 255, 255)
 INK: Colour = (34, 34, 34)

@@ -20,7 +20,7 @@ from ctsan.figures.traces import Stage, picture_box
 from ctsan.video.frames import VideoInfo, every_picture, pictures_at, probe
 
 if TYPE_CHECKING:  # it brings PyTorch with it
-    from ctsan.predictor import Tracing
+    from ctsan.inference.predictor import Tracing
 
 STILL_SECONDS = 3.0  # how long a picture is shown, in a film
 _STILL_RATE = 10

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ctsan.atomic import replacing
 from ctsan.errors import UsageError
 from ctsan.figures.heat import HeatMap, Pixels, attention_at, overlay
 from ctsan.figures.lettering import typeface_for
@@ -25,10 +24,11 @@ from ctsan.figures.panels import (
     draw_label,
     label_width,
 )
+from ctsan.io.atomic import replacing
 from ctsan.video.frames import pictures_at
 
 if TYPE_CHECKING:  # it brings PyTorch with it
-    from ctsan.predictor import Tracing
+    from ctsan.inference.predictor import Tracing
 
 FORMATS = (".mp4", ".gif", ".png")
 NUM_SHOWN = 3

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.model.average_detector import AverageDetector
+from ctsan.baselines.average_detector import AverageDetector
+from ctsan.baselines.decoupled_detector import DecoupledDetector
+from ctsan.baselines.nearest_words import NearestWords
+from ctsan.baselines.random_words import RandomWords
+from ctsan.extensions.mlp_probe import MLPProbe
 from ctsan.model.concept_detector import ConceptDetector, Detection, RegionReducer
-from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.lstm import State
-from ctsan.model.mlp_probe import MLPProbe
-from ctsan.model.nearest_words import NearestWords
-from ctsan.model.random_words import RandomWords
 from ctsan.model.video_encoder import VideoEncoder
 
 # Where concept words come from: all of the paper's systems differ in nothing else. Some learn, from the

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from ctsan.baselines.mean_pooling import PooledDecoder, PooledEncoder
+from ctsan.baselines.s2vt import S2VTDecoder
+from ctsan.baselines.temporal_attention import TemporalAttentionDecoder
 from ctsan.model.caption_decoder import CaptionDecoder, Decoded
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
-from ctsan.model.mean_pooling import PooledDecoder, PooledEncoder
-from ctsan.model.s2vt import S2VTDecoder
 from ctsan.model.semantic_attention import start_from_words
-from ctsan.model.temporal_attention import TemporalAttentionDecoder
 
 
 class DescriptionModel(nn.Module):

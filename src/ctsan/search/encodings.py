@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ctsan.ensemble import concepts_seen, covering_runs
+from ctsan.inference.ensemble import concepts_seen, covering_runs
 from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.runs.trained_run import TrainedRun
 from ctsan.tasks.scoring import encode_sentences
 from ctsan.text.tokens import tokenize
-from ctsan.trained_run import TrainedRun
 
 Vector = NDArray[np.float32]
 

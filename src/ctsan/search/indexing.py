@@ -17,15 +17,15 @@ import numpy as np
 from ctsan.data.corpus import CLIP_SUFFIXES
 from ctsan.data.readers.files import files_below
 from ctsan.errors import Problem, UsageError, VideoError
+from ctsan.inference.featurizer import Watcher
+from ctsan.runs.run_folder import weights_digest
+from ctsan.runs.trained_run import TrainedRun, load_runs, naming_concepts
+from ctsan.search.ann_index import build_index
 from ctsan.search.encodings import concept_words, numbers_of
 from ctsan.search.library import FileRecord, Library, Numbers, RunMark, changing, is_library
-from ctsan.search.looking import LookAt, NewClip, Part, look_at_clips
-from ctsan.search.nearest import build_index
-from ctsan.trained_run import TrainedRun, load_runs, naming_concepts
-from ctsan.training.run_folder import weights_digest
+from ctsan.search.segments import LookAt, NewClip, Part, look_at_clips
 from ctsan.video.frames import probe
 from ctsan.video.shots import Shot
-from ctsan.watching import Watcher
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ def _looking(
         look_at = partial(look_at_clips, runs=runs, watcher=watcher)
         yield _Looking(store, runs, watcher, look_at, at_once=_FILES_AT_ONCE)
         return
-    from ctsan.search.on_ray import looking_on_ray
+    from ctsan.search.ray_backend import looking_on_ray
 
     with looking_on_ray(ray, runs, weights) as look_at_on_ray:
         yield _Looking(store, runs, watcher, look_at_on_ray, at_once=_FILES_ON_RAY)

@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ctsan.errors import StoreError, did_you_mean
-from ctsan.search.rows import read_rows, write_rows
+from ctsan.search.growable_array import read_rows, write_rows
 from ctsan.video.shots import Shot
 
 VERSION = 1

@@ -12,19 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ctsan.answers import Concept
-from ctsan.ensemble import unknown_words
 from ctsan.errors import StoreError, UsageError, did_you_mean
-from ctsan.model.dual_encoder import standardised
+from ctsan.extensions.dual_encoder import standardised
+from ctsan.inference.ensemble import unknown_words
+from ctsan.inference.featurizer import Watcher
+from ctsan.inference.results import Concept
+from ctsan.runs.trained_run import TrainedRun
+from ctsan.search.ann_index import Nearest
 from ctsan.search.encodings import KINDS, concept_words, covering_embeddings, numbers_of, query_vector
 from ctsan.search.indexing import marks_of, searching_runs
 from ctsan.search.library import Library
-from ctsan.search.nearest import Nearest
 from ctsan.tasks.scoring import ensemble_scores
 from ctsan.text.tokens import tokenize
-from ctsan.trained_run import TrainedRun
 from ctsan.video.shots import Shot
-from ctsan.watching import Watcher
 
 FIRST = 100  # clips that the first stage hands on
 

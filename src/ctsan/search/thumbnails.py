@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ctsan.atomic import replacing
 from ctsan.errors import VideoError
+from ctsan.io.atomic import replacing
 from ctsan.search.search import Hit
 from ctsan.video.frames import pictures_at
 

@@ -10,18 +10,18 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from ctsan.baselines.mean_pooling import MeanPooling
+from ctsan.baselines.nearest_words import NearestWords
 from ctsan.config import InitSettings, Settings
 from ctsan.data.batches import encode_captions, references, thin
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split
 from ctsan.data.item_building import build_items
+from ctsan.extensions.dual_encoder import DualEncoder
+from ctsan.extensions.mlp_probe import MLPProbe
 from ctsan.model.blank_model import BlankModel
 from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.description_model import DescriptionModel
-from ctsan.model.dual_encoder import DualEncoder
-from ctsan.model.mean_pooling import MeanPooling
-from ctsan.model.mlp_probe import MLPProbe
-from ctsan.model.nearest_words import NearestWords
 from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.blank import BlankTask
 from ctsan.tasks.channel_statistics import channel_statistics

@@ -6,18 +6,18 @@ from typing import Any
 
 import torch
 
+from ctsan.baselines.average_detector import AverageDetector
+from ctsan.baselines.decoupled_detector import DecoupledDetector
+from ctsan.baselines.mean_pooling import PooledDecoder, PooledEncoder
+from ctsan.baselines.nearest_words import NearestWords
+from ctsan.baselines.random_words import RandomWords
+from ctsan.baselines.s2vt import S2VTDecoder, S2VTStack
+from ctsan.baselines.temporal_attention import FrameEncoder, TemporalAttentionDecoder
 from ctsan.config import Settings
 from ctsan.errors import UsageError
-from ctsan.model.average_detector import AverageDetector
+from ctsan.extensions.mlp_probe import MLPProbe
 from ctsan.model.clip_encoder import ClipEncoder, GivenWords, LearntWords
 from ctsan.model.concept_detector import ConceptDetector
-from ctsan.model.decoupled_detector import DecoupledDetector
-from ctsan.model.mean_pooling import PooledDecoder, PooledEncoder
-from ctsan.model.mlp_probe import MLPProbe
-from ctsan.model.nearest_words import NearestWords
-from ctsan.model.random_words import RandomWords
-from ctsan.model.s2vt import S2VTDecoder, S2VTStack
-from ctsan.model.temporal_attention import FrameEncoder, TemporalAttentionDecoder
 from ctsan.model.video_encoder import NoVideo
 from ctsan.text.words import Words
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.data.batches import pad_maps, references, thin
 from ctsan.data.corpus import Clip, Item
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
-from ctsan.model.mean_pooling import MeanPooling
 from ctsan.tasks.member import Member, joined
 from ctsan.tasks.task import Example, ShownChoice, ShownClip, ShownConcept
 from ctsan.text.words import Words

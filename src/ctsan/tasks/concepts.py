@@ -9,8 +9,8 @@ import torch
 
 from ctsan.data.batches import references
 from ctsan.data.corpus import Clip
+from ctsan.evaluation.clip_statistics import Tally, mean_of
 from ctsan.evaluation.concepts import concept_tallies
-from ctsan.evaluation.tally import Tally, mean_of
 from ctsan.tasks.member import Member
 from ctsan.video.store import FeatureStore
 

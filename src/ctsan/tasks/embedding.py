@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ctsan.data.corpus import Clip, QueryItem
+from ctsan.extensions.dual_encoder import DualEncoder, in_batch_loss
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.dual_encoder import DualEncoder, in_batch_loss
 from ctsan.tasks.clips import TaskClips, printed
 from ctsan.tasks.member import Member
 from ctsan.tasks.queries import Queries

@@ -9,10 +9,10 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import nn
 
+from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.data.batches import pad_maps, thin
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
-from ctsan.model.mean_pooling import MeanPooling
 from ctsan.model.semantic_attention import InputSemanticAttention, OutputSemanticAttention
 from ctsan.text.words import Words
 from ctsan.video.store import Maps

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.bootstrap import Comparison, Interval, compare, interval
+from ctsan.evaluation.clip_statistics import Tally, ratio
+from ctsan.evaluation.coco_metrics import judge_systems
 from ctsan.evaluation.items import item_tallies
-from ctsan.evaluation.official import judge_systems
-from ctsan.evaluation.tally import Tally, ratio
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.tasks.building import PRIMARY_METRICS, TaskName
 from ctsan.tasks.member import Member

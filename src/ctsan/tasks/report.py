@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.bootstrap import Interval, interval
+from ctsan.evaluation.clip_statistics import Tally
+from ctsan.evaluation.coco_metrics import Tokeniser, judge_captions
 from ctsan.evaluation.diversity import diversity
 from ctsan.evaluation.grammar import faulty_share
 from ctsan.evaluation.items import item_tallies
-from ctsan.evaluation.official import Tokeniser, judge_captions
-from ctsan.evaluation.tally import Tally
 from ctsan.tasks.building import TaskName
 from ctsan.tasks.concepts import measure_concepts
 from ctsan.tasks.member import Member

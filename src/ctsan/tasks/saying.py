@@ -13,11 +13,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ctsan.config import DecodingSettings
 from ctsan.evaluation.grammar import grammar_fault
+from ctsan.extensions.dual_encoder import DualEncoder
+from ctsan.extensions.phrase_probe import PhraseProbe
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
-from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.lstm import State
-from ctsan.model.phrase_probe import PhraseProbe
 from ctsan.model.search import Sentence, beam_search
 from ctsan.tasks.member import Member
 from ctsan.tasks.scoring import ensemble_scores, score_each

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ctsan.data.batches import pad_words
+from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.model.choice_model import ChoiceModel, Scored
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.dual_encoder import DualEncoder
 from ctsan.model.pair_scores import score_pairs
 from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.member import Member

@@ -7,11 +7,11 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
+from ctsan.baselines.decoupled_detector import DecoupledDetector
 from ctsan.config import Settings, Transfer, settings_from_json
 from ctsan.errors import UsageError
 from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.clip_encoder import LearntWords
-from ctsan.model.decoupled_detector import DecoupledDetector
 from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.building import Model
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from ctsan.atomic import replacing
 from ctsan.errors import UsageError
+from ctsan.io.atomic import replacing
 from ctsan.text.known_vectors import Vectors
 from ctsan.text.tokens import tokenize
 from ctsan.text.words import Progress

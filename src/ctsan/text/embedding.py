@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ctsan.atomic import replacing
 from ctsan.errors import UsageError
+from ctsan.io.atomic import replacing
 from ctsan.text.files import VERSION, check_format, problem_with
 from ctsan.text.known_vectors import Vectors
 from ctsan.text.vocabulary import PAD, SPECIALS, Vocabulary

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ctsan.atomic import write_json
 from ctsan.errors import Problem, WordsError
+from ctsan.io.atomic import write_json
 
 VERSION = 1
 REMEDY = "Prepare the words again from the training captions"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from ctsan.atomic import replacing
+from ctsan.io.atomic import replacing
 from ctsan.training.metrics import read_metrics
 
 Line = Sequence[tuple[float, float]]

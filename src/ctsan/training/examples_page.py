@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from ctsan.atomic import replacing
 from ctsan.figures import answers
 from ctsan.figures.answers import answer_html, concept_html, legend
+from ctsan.io.atomic import replacing
 from ctsan.tasks.task import Example
 
 NUM_EXAMPLES, NUM_REFERENCES = 12, 3

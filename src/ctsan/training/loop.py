@@ -18,9 +18,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from ctsan.config import OptimiserSettings, Precision, TrainingSettings
 from ctsan.errors import RunError
-from ctsan.tasks.task import Task
-from ctsan.training.averaging import AveragedWeights
-from ctsan.training.checkpoint import (
+from ctsan.runs.checkpoint import (
     CHECKPOINT_FILE,
     WEIGHTS_FILE,
     State,
@@ -28,12 +26,14 @@ from ctsan.training.checkpoint import (
     save_checkpoint,
     save_weights,
 )
-from ctsan.training.feeding import batches_in_epoch, batches_of, draw_noise_for, mirrored_in, move, read_ahead
+from ctsan.runs.run_folder import training_alone
+from ctsan.tasks.task import Task
+from ctsan.training.ema import AveragedWeights
+from ctsan.training.meters import Window
 from ctsan.training.metrics import METRICS_FILE, MetricsLog
 from ctsan.training.processes import Processes, joined_processes
-from ctsan.training.run_folder import training_alone
+from ctsan.training.sampler import batches_in_epoch, batches_of, draw_noise_for, mirrored_in, move, read_ahead
 from ctsan.training.schedule import learning_rate
-from ctsan.training.window import Window
 
 BatchT = TypeVar("BatchT")
 

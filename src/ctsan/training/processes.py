@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ctsan.device import best_device, usable_cores
 from ctsan.errors import CtsanError
+from ctsan.io.device import best_device, usable_cores
 
 # The others wait while the first prepares or evaluates.
 _PATIENCE = timedelta(hours=24)

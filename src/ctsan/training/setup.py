@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import nn
 
+from ctsan.baselines.decoupled_detector import DecoupledDetector
+from ctsan.baselines.random_words import RandomWords
 from ctsan.config import Settings
 from ctsan.data.corpus import Corpus
+from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.model.clip_encoder import ClipEncoder, LearntWords
 from ctsan.model.concept_detector import ConceptDetector
-from ctsan.model.decoupled_detector import DecoupledDetector
-from ctsan.model.dual_encoder import DualEncoder
-from ctsan.model.random_words import RandomWords
 from ctsan.tasks.building import (
     Model,
     TaskName,

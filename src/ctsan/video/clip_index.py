@@ -17,8 +17,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ctsan.atomic import replacing
 from ctsan.errors import StoreError
+from ctsan.io.atomic import replacing
 
 MANIFEST_FILE, INDEX_FILE = "manifest.json", "index.sqlite"
 

@@ -20,10 +20,10 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from ctsan import __version__
-from ctsan.atomic import replacing
-from ctsan.device import usable_cores
 from ctsan.errors import UsageError
-from ctsan.folders import cache_folder
+from ctsan.io.atomic import replacing
+from ctsan.io.device import usable_cores
+from ctsan.io.paths import cache_folder
 from ctsan.video.backbones import Backbone
 from ctsan.video.backbones.onnx_network import runnable, to_input, to_maps
 
@@ -58,7 +58,7 @@ def load_engine(backbone: Backbone, *, engine: EngineName | None = None, threads
 
 def fastest_engine(backbone: Backbone) -> EngineName:
     """PyTorch with a GPU, else ONNX Runtime where it is installed; an ONNX file has no choice."""
-    from ctsan.device import best_device
+    from ctsan.io.device import best_device
 
     has_onnx = all(importlib.util.find_spec(package) for package in ("onnx", "onnxscript", "onnxruntime"))
     if backbone.spec.graph is not None:
@@ -162,7 +162,7 @@ def _torch(backbone: Backbone, threads: int) -> Engine:
         )
     import torch
 
-    from ctsan.device import best_device
+    from ctsan.io.device import best_device
     from ctsan.video.backbones.feature_maps import FeatureMaps
 
     device = torch.device(best_device())

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from ctsan.device import usable_cores
 from ctsan.errors import StoreError, VideoError
+from ctsan.io.device import usable_cores
 from ctsan.video.backbones import Backbone
 from ctsan.video.clip_index import ClipIndex, ClipRecord
 from ctsan.video.engine import Engine, load_engine

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from ctsan.atomic import replacing, write_json
 from ctsan.errors import StoreError
+from ctsan.io.atomic import replacing, write_json
 from ctsan.video.clip_index import INDEX_FILE, MANIFEST_FILE, ClipIndex, ClipRecord, write_index
 
 FORMAT = "ctsan-features"

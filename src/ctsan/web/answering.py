@@ -9,11 +9,11 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ctsan.answers import Choice, Concept, Description, Effects, Tracing
+from ctsan.inference.results import Choice, Concept, Description, Effects, Tracing
 from ctsan.tasks.blank import split_at_blanks
 from ctsan.web import schema
-from ctsan.web.problems import RequestError
-from ctsan.web.seen import ClipPredictor
+from ctsan.web.errors import RequestError
+from ctsan.web.feature_cache import ClipPredictor
 
 Q = TypeVar("Q")
 

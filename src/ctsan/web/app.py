@@ -17,10 +17,10 @@ from starlette.types import ASGIApp
 from ctsan import __version__
 from ctsan.errors import CtsanError, StoreError
 from ctsan.web import library_routes, routes
-from ctsan.web.guard import Guard, error_body
+from ctsan.web.errors import BusyError, RequestError, UnknownError
+from ctsan.web.feature_cache import ClipPredictor
 from ctsan.web.limits import Limits
-from ctsan.web.problems import BusyError, RequestError, UnknownError
-from ctsan.web.seen import ClipPredictor
+from ctsan.web.security import Guard, error_body
 from ctsan.web.service import Service
 
 logger = logging.getLogger(__name__)

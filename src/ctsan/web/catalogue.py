@@ -8,10 +8,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ctsan.inference.featurizer import Watcher
+from ctsan.runs.trained_run import TrainedRun
 from ctsan.search.search import Found, Hit, Searcher
-from ctsan.trained_run import TrainedRun
-from ctsan.watching import Watcher
-from ctsan.web.problems import UnknownError
+from ctsan.web.errors import UnknownError
 
 _REMEMBERED = 5000  # hits
 _PICTURES = 1000

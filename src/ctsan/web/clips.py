@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ctsan.answers import Scene
+from ctsan.inference.results import Scene
+from ctsan.web.errors import BusyError, TooLargeError, TooSlowError, UnknownError
 from ctsan.web.limits import Limits
-from ctsan.web.problems import BusyError, TooLargeError, TooSlowError, UnknownError
 
 State = Literal["waiting", "reading", "ready", "failed", "cancelled"]
 

@@ -13,8 +13,8 @@ from fastapi.responses import Response
 from ctsan.search.search import Found, Hit
 from ctsan.web import answering, schema
 from ctsan.web.catalogue import MEDIA_TYPES, Catalogue, ServedSearcher
-from ctsan.web.pieces import PIECE_BYTES, piece_of
-from ctsan.web.problems import NoModelError, RequestError, UnknownError
+from ctsan.web.errors import NoModelError, RequestError, UnknownError
+from ctsan.web.range_response import PIECE_BYTES, piece_of
 from ctsan.web.routes import FAILURES, JPEG, Serving, as_jpeg, state_of
 from ctsan.web.service import Service
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from ctsan.web.problems import BusyError
+from ctsan.web.errors import BusyError
 
 A = TypeVar("A")
 Q = TypeVar("Q")

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from ctsan import __version__
-from ctsan.tracks import web_vtt
+from ctsan.subtitles import web_vtt
 from ctsan.web import answering, schema
 from ctsan.web.clips import Clip
-from ctsan.web.problems import UnknownError
+from ctsan.web.errors import UnknownError
 from ctsan.web.service import Service
 
 FAILURES: dict[int | str, dict[str, Any]] = {

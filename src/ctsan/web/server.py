@@ -53,8 +53,8 @@ def serve(
             "pip install 'ctsan[serve]'"
         ) from error
 
-    from ctsan.trained_run import load_runs
-    from ctsan.web.seen import ClipPredictor
+    from ctsan.runs.trained_run import load_runs
+    from ctsan.web.feature_cache import ClipPredictor
 
     listening = _listen(host, port)
     token = None if _is_loopback(host) else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)

@@ -14,17 +14,17 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ctsan.answers import Description, Scene
+from ctsan.inference.featurizer import networks_needed
+from ctsan.inference.results import Description, Scene
 from ctsan.video.clip_maps import ClipMaps
-from ctsan.watching import networks_needed
 from ctsan.web.catalogue import Catalogue
 from ctsan.web.clips import Clip, DescribedShot, Shelf
+from ctsan.web.errors import CancelledClipError, NoModelError, UnreadableError
+from ctsan.web.feature_cache import ClipPredictor
 from ctsan.web.limits import Limits
 from ctsan.web.messages import Message
 from ctsan.web.model_thread import ModelThread
-from ctsan.web.problems import CancelledClipError, NoModelError, UnreadableError
-from ctsan.web.readers import LostWorkerError, Readers, ReadingError
-from ctsan.web.seen import ClipPredictor
+from ctsan.web.worker_pool import LostWorkerError, Readers, ReadingError
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ctsan.atomic import write_json
 from ctsan.errors import UsageError, did_you_mean
-from ctsan.folders import cache_folder
+from ctsan.io.atomic import write_json
+from ctsan.io.paths import cache_folder
 from ctsan.video.backbones.registry import BACKBONES
 from ctsan.video.backbones.spec import Backbone, BackboneSpec, GraphSpec
 from ctsan.video.backbones.weights import colour, files_digest, read_metadata

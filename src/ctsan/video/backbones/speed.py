@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ctsan.device import usable_cores
+from ctsan.io.device import usable_cores
 from ctsan.video.engine import BATCH, Engine
 
 REFERENCE = "efficientnet-lite0"  # what times are compared with

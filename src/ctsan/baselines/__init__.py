@@ -1,0 +1,1 @@
+"""The systems that the paper compares CT-SAN with."""

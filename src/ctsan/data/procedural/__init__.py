@@ -1,5 +1,0 @@
-"""A corpus of rendered clips with captions and ground truth, for tests, demonstrations and measurements."""
-
-from ctsan.data.procedural.make import make_corpus
-
-__all__ = ["make_corpus"]

@@ -1,0 +1,195 @@
+"""Which runs the asked tables need, in an order in which each finds what it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from ctsan.config import Settings, load_settings
+from ctsan.errors import UsageError, did_you_mean
+from ctsan.experiments.layout import TABLES, Table
+from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask
+from ctsan.tasks.building import TaskName
+
+TrainedTask = Literal["detect"] | TaskName  # 'detect': of a detector alone
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One run: a system trained for a task with a seed."""
+
+    task: TrainedTask
+    system: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.task}/{self.system}/{self.seed}"
+
+    def folder(self, out: Path) -> Path:
+        return out / "runs" / self.task / self.system / str(self.seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    tables: tuple[Table, ...]
+    systems: tuple[str, ...]  # that are trained
+    trainings: tuple[Training, ...]
+    seeds: int
+    ensemble_sizes: Mapping[MeasuredTask, int]  # without the model of multiple choice that joins in retrieval
+
+    def members(self, ensemble: str, task: MeasuredTask) -> list[Training]:
+        """The runs of an ensemble; as in the paper, one of multiple choice joins those of retrieval."""
+        of = ENSEMBLES[ensemble].of
+        joining = [Training("choose", of, 0)] if task == "rank" else []
+        return [*(Training(task, of, seed) for seed in range(self.ensemble_sizes[task])), *joining]
+
+    def has(self, ensemble: str) -> bool:
+        """Whether an ensemble is wanted."""
+        shown = any(ensemble in table.rows for table in self.tables)
+        return shown and ENSEMBLES[ensemble].of in self.systems
+
+
+def make_plan(
+    only: Sequence[str], *, seeds: int, ensemble_sizes: Mapping[MeasuredTask, int] | None = None
+) -> Plan:
+    """What to train for tables, systems and tasks that are named; all of them where none is.
+
+    Tables choose what is printed. Systems and tasks choose what is trained for it.
+
+    Args:
+        ensemble_sizes: members by task, trained where there are fewer seeds; as many as seeds if not given.
+
+    Raises:
+        UsageError: a name is of none, or nothing is left to train.
+    """
+    tasks: tuple[MeasuredTask, ...] = ("describe", "fill", "choose", "rank")
+    known = (*TABLES, *SYSTEMS, *tasks)
+    for name in only:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"There are {', '.join(known)}."
+            raise UsageError(f"Unknown table, system or task {name!r}. {hint}".strip())
+    tables = tuple(TABLES[name] for name in TABLES if name in only) or tuple(TABLES.values())
+    wanted_tasks = [task for task in tasks if task in only] or list(tasks)
+    needed = {ENSEMBLES[row].of if row in ENSEMBLES else row for table in tables for row in table.rows}
+    systems = tuple(
+        name for name in SYSTEMS if (name in only if any(n in SYSTEMS for n in only) else name in needed)
+    )
+    sizes = ensemble_sizes or dict.fromkeys(tasks, seeds)
+    plan = Plan(tables=tables, systems=systems, trainings=(), seeds=seeds, ensemble_sizes=sizes)
+    trainings: list[Training] = []
+    for seed in range(seeds):  # all systems with one seed first: a first whole table comes soon
+        for task in wanted_tasks:
+            for name in systems:
+                if task in SYSTEMS[name].measured and _is_asked(name, task, tables):
+                    trainings += _with_what_it_needs(Training(SYSTEMS[name].training(task), name, seed))
+    for name, ensemble in ENSEMBLES.items():
+        for task in wanted_tasks:
+            is_asked = task in ensemble.measured and plan.has(name) and _is_asked(name, task, tables)
+            if is_asked and sizes[task] > 1:
+                trainings += chain(*map(_with_what_it_needs, plan.members(name, task)))
+    if not trainings:
+        raise UsageError(
+            f"{', '.join(only)} have nothing in common: no table that is asked for shows such a system in "
+            "such a task. Leave one of them out."
+        )
+    return replace(plan, trainings=tuple(dict.fromkeys(trainings)))
+
+
+def _is_asked(system: str, task: MeasuredTask, tables: Sequence[Table]) -> bool:
+    """Whether any of the tables shows a system in a task, be it as a member of an ensemble."""
+    return any(
+        (row == system or (row in ENSEMBLES and ENSEMBLES[row].of == system)) and column.task == task
+        for table in tables
+        for row in table.rows
+        for column in table.columns
+    )
+
+
+def _with_what_it_needs(training: Training) -> list[Training]:
+    needed = [Training("detect", training.system, training.seed)] if is_decoupled(training.system) else []
+    if source := description_of(training):
+        needed.append(source)
+    return [*needed, training]
+
+
+def is_decoupled(system: str) -> bool:
+    """Whether a detector is trained first."""
+    return "detector.kind=decoupled" in SYSTEMS[system].overrides
+
+
+def description_of(training: Training) -> Training | None:
+    """The description run that a run of another task starts from, as in the paper; None if there is none."""
+    can = "describe" in SYSTEMS[training.system].measured
+    return (
+        Training("describe", training.system, training.seed)
+        if can and training.task in ("fill", "choose", "rank")
+        else None
+    )
+
+
+def settings_of(training: Training, *, profile: str, overrides: Sequence[str]) -> Settings:
+    """Of a run: the profile's with its task's defaults, what was given for all, what the system is, its seed.
+
+    A detector alone is that of CT-SAN. Steps are the same for all, whatever a task's default. Only a run that
+    starts from another has a clip encoder to keep.
+    """
+    is_detector = training.task == "detect"
+    fixed = [*SYSTEMS["ct-san" if is_detector else training.system].overrides]
+    if is_detector:
+        fixed += ["model.sees_clip=false", "detector.probe=none"]  # it has to name words by itself
+    if description_of(training) is None:
+        fixed.append("training.keep_clips=false")
+    steps = load_settings(profile, overrides).training.steps
+    fixed += [f"training.steps={steps}", f"training.seed={training.seed}"]
+    return load_settings(profile, (*overrides, *fixed), task=None if is_detector else training.task)
+
+
+_NO_JOINT_EMBEDDING = "it counts where a joint embedding stands beside the describing model: here none does"
+_REFUSED = {
+    "training.seed": "every system has the seeds 0, 1, … here. Say how many: --seeds N",
+    "retrieval.more_words": "it takes words of --vectors, which the tables do not have. Leave it out",
+    "retrieval.phrases": "it reorders captions, and the dual encoder of the tables makes none. Leave it out",
+    "decoding.suiting": f"{_NO_JOINT_EMBEDDING}. Leave it out",
+    "decoding.expecting": f"{_NO_JOINT_EMBEDDING}. Leave it out",
+}
+
+
+def check_overrides(plan: Plan, *, profile: str, overrides: Sequence[str]) -> None:
+    """Refuse settings that would change no run of a plan.
+
+    Raises:
+        UsageError: names every such setting, and why it counts for nothing.
+    """
+    given = load_settings(profile, overrides).to_json()
+    runs = [settings_of(one, profile=profile, overrides=overrides).to_json() for one in plan.trainings]
+    problems = []
+    for name in dict.fromkeys(set_names(overrides)):
+        section, _, setting = name.partition(".")
+        value = given[section][setting]
+        if name in _REFUSED:
+            why = _REFUSED[name]
+        elif (name, value) == ("detector.kind", "decoupled"):
+            why = "a decoupled detector is trained first, alone. Ask for that system: --only decoupled"
+        elif (name, value) == ("training.keep_clips", True) and given["training"]["transfer"] == "detector":
+            why = (
+                "a run that takes over the detector alone has no clip encoder to keep. Add --set "
+                "training.transfer=shared"
+            )
+        elif any(own[section][setting] == value for own in runs):
+            continue
+        elif name == "training.keep_clips":
+            why = "no run that is asked for starts from another. Ask for one that does: --only ct-san"
+        else:
+            why = "every system that is asked for has another value, which makes it that system. Leave it out"
+        problems.append(f"--set {name}: {why}.")
+    if problems:
+        raise UsageError("\n".join(problems))
+
+
+def set_names(overrides: Sequence[str]) -> list[str]:
+    """The names of settings that were given, such as `model.dropout` of `model.dropout=0.1`."""
+    return [override.partition("=")[0].strip() for override in overrides]

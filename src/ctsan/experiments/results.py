@@ -1,0 +1,267 @@
+"""Runs that are done, as figures: every cell of the tables, and whether the paper's claims hold here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ctsan.data.corpus import Corpus
+from ctsan.evaluation.bootstrap import Interval, compare_over_seeds, interval, over_seeds
+from ctsan.evaluation.clip_statistics import Tally, mean_of, ratio
+from ctsan.evaluation.coco_metrics import judge_systems
+from ctsan.evaluation.diversity import diversity
+from ctsan.evaluation.items import item_tallies
+from ctsan.experiments.layout import TASK_TITLES, Column, Table, changed_metric, reliance_metric
+from ctsan.experiments.paper import CLAIMS, COMPARED_BY, Claim, figure
+from ctsan.experiments.systems import ENSEMBLES, MeasuredTask, label_of
+from ctsan.tasks.building import PRIMARY_METRICS
+from ctsan.tasks.reliance import WordSource, changed_tally
+
+Verdict = Literal["holds", "does not hold", "cannot tell"]
+_VERDICTS: Mapping[str, Verdict] = {
+    "larger": "holds",
+    "smaller": "does not hold",
+    "within noise": "cannot tell",
+}
+FEWEST_SEEDS = 3  # with fewer there is no verdict: two trainings say too little of a third
+_ALIKE = 0.1  # of a figure: a smaller difference is a marginal one
+Answers = Mapping[tuple[str, MeasuredTask], Sequence[Mapping[str, Any]]]  # of a row in a task, one a seed
+AnswersBySource = Mapping[tuple[str, MeasuredTask], Sequence[Mapping[WordSource, Mapping[str, Any]]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """One row in one task."""
+
+    seeds: tuple[dict[str, Tally], ...]  # by metric
+    plain: tuple[dict[str, float], ...]  # metrics that do not add up over clips
+    clips: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    values: tuple[float, ...]  # one a seed
+    mean: float
+    half_width: float | None  # of the 95 % interval of the mean over seeds; with one seed over clips
+    interval: Interval | None  # over clips
+    is_best: bool
+    paper: float | None  # on LSMDC
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    label: str  # of an ensemble with the number of its members
+    cells: tuple[Cell | None, ...]  # one a column; None where there is nothing to measure, or not yet
+
+
+@dataclass(frozen=True, slots=True)
+class FilledTable:
+    table: Table
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A claim in one task."""
+
+    claim: Claim
+    task: MeasuredTask
+    metric: str
+    difference: float
+    interval: Interval
+    verdict: Verdict
+    in_paper: float | None  # the same difference on LSMDC
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    tables: tuple[FilledTable, ...]
+    checked: tuple[Checked, ...]
+    notes: tuple[str, ...]
+
+
+def measure_all(
+    answers: Answers,
+    concepts: Mapping[str, Sequence[Mapping[str, Any]]],
+    corpus: Corpus,
+    *,
+    java: Path | None,
+    reliance: AnswersBySource | None = None,
+) -> tuple[dict[tuple[str, MeasuredTask], Measured], tuple[str, ...]]:
+    """Metrics of all answers, and what differs from the official ones.
+
+    Args:
+        concepts: by row, rows of the tallies of a description run's concept words, one a seed.
+        java: what `find_java` found.
+        reliance: answers with concept words of other sources than the clips' own.
+    """
+    captions = {clip.id: clip.captions for clip in corpus.split("test") if clip.captions}
+    training = [caption for clip in corpus.split("train") for caption in clip.captions]
+    said = {
+        f"{row}/{seed}": {clip: str(own[clip]) for clip in own}
+        for (row, task), seeds in answers.items()
+        if task == "describe"
+        for seed, own in enumerate(seeds)
+    }
+    judged = judge_systems(captions, said, java=java) if said else {}
+    notes = tuple(dict.fromkeys(note for one in judged.values() for note in one.notes))
+    with_others = reliance or {}
+    said_with_others = {
+        f"{row}/{seed}/{source}": {clip: str(caption) for clip, caption in own.items()}
+        for (row, task), seeds in with_others.items()
+        if task == "describe"
+        for seed, sources in enumerate(seeds)
+        for source, own in sources.items()
+    }
+    if said_with_others:
+        judged |= judge_systems(captions, said_with_others, java=java, meteor=False)
+    measured = {}
+    for (row, task), seeds in answers.items():
+        tallies: list[dict[str, Tally]] = []
+        plain: list[dict[str, float]] = []
+        for seed, own in enumerate(seeds):
+            if task == "describe":
+                tallies.append(dict(judged[f"{row}/{seed}"].tallies))
+                references = {clip: captions[clip] for clip in own}
+                plain.append(diversity(references, said[f"{row}/{seed}"], training))
+                tallies[-1] |= {
+                    name: _shares(rows) for name, rows in concepts.get(row, [{}] * len(seeds))[seed].items()
+                }
+            else:
+                tallies.append(item_tallies(task, own))
+        for seed, sources in enumerate(with_others.get((row, task), ())):
+            metric, own = PRIMARY_METRICS[task], tallies[seed]
+            own[reliance_metric(metric, "own")] = own[metric]
+            for source, other in sources.items():
+                found = (
+                    judged[f"{row}/{seed}/{source}"].tallies
+                    if task == "describe"
+                    else item_tallies(task, other)
+                )
+                own[reliance_metric(metric, source)] = found[metric]
+                own[changed_metric(source)] = changed_tally(task, seeds[seed], other)
+        measured[row, task] = Measured(tuple(tallies), tuple(plain), tuple(seeds[0]) if seeds else ())
+    return measured, notes
+
+
+def make_results(
+    measured: Mapping[tuple[str, MeasuredTask], Measured],
+    tables: Sequence[Table],
+    notes: tuple[str, ...],
+    *,
+    ensemble_sizes: Mapping[MeasuredTask, int],
+) -> Results:
+    return Results(
+        tables=tuple(_filled(table, measured, ensemble_sizes) for table in tables),
+        checked=tuple(check_claims(measured)),
+        notes=notes,
+    )
+
+
+def check_claims(measured: Mapping[tuple[str, MeasuredTask], Measured]) -> list[Checked]:
+    """Every claim of the paper of which both sides are there, by paired bootstrap over clips and seeds.
+
+    With fewer than three seeds on a side the verdict is "cannot tell"; an ensemble is one training only.
+    """
+    checked = []
+    for claim in CLAIMS:
+        for task in claim.tasks:
+            ours, theirs = measured.get((claim.better, task)), measured.get((claim.worse, task))
+            if ours is None or theirs is None or ours.clips != theirs.clips:
+                continue
+            metric = COMPARED_BY[task]
+            verdict: Verdict
+            mine, other = ([own[metric] for own in row.seeds] for row in (ours, theirs))
+            found = compare_over_seeds(mine, other)
+            if min(len(mine), len(other)) < FEWEST_SEEDS:
+                verdict = "cannot tell"
+            elif claim.kind == "alike":
+                verdict = _alike(found.interval, margin=_ALIKE * mean_of(other).value)
+            else:
+                verdict = _VERDICTS[found.verdict]
+            before = figure(claim.worse, task, metric)
+            after = figure(claim.better_in_paper or claim.better, task, metric)
+            in_paper = None if before is None or after is None else after - before
+            checked.append(Checked(claim, task, metric, found.difference, found.interval, verdict, in_paper))
+    return checked
+
+
+def _alike(difference: Interval, *, margin: float) -> Verdict:
+    """Whether two figures are the same for all that matters; too few clips or seeds are no proof of it."""
+    if -margin <= difference.low and difference.high <= margin:
+        return "holds"
+    return "cannot tell" if difference.low <= 0 <= difference.high else "does not hold"
+
+
+def members_text(task: MeasuredTask, size: int) -> str:
+    """`6`, or `6 + 1` where one model of multiple choice joins those of retrieval."""
+    return f"{size} + 1" if task == "rank" else f"{size}"
+
+
+def _row_label(name: str, tasks: Sequence[MeasuredTask], ensemble_sizes: Mapping[MeasuredTask, int]) -> str:
+    if name not in ENSEMBLES:
+        return label_of(name)
+    sizes = (f"{members_text(task, ensemble_sizes[task])} in {TASK_TITLES[task]}" for task in tasks)
+    return f"{label_of(name)}, {', '.join(sizes)}"
+
+
+def _filled(
+    table: Table,
+    measured: Mapping[tuple[str, MeasuredTask], Measured],
+    ensemble_sizes: Mapping[MeasuredTask, int],
+) -> FilledTable:
+    columns = [
+        {
+            row: _cell(measured[row, column.task], row, column)
+            for row in table.rows
+            if (row, column.task) in measured
+        }
+        for column in table.columns
+    ]
+    rows = []
+    for name in table.rows:
+        cells = []
+        for column, own in zip(table.columns, columns, strict=True):
+            cell = own.get(name)
+            means = [other.mean for other in own.values() if other is not None]
+            best = (min if column.is_lower_better else max)(means, default=None)
+            differ = len(set(map(_shown, means))) > 1
+            is_best = cell is not None and differ and _shown(cell.mean) == _shown(best)
+            cells.append(None if cell is None else replace(cell, is_best=is_best))
+        if any(cell is not None for cell in cells):
+            filled = zip(table.columns, cells, strict=True)
+            tasks = list(dict.fromkeys(column.task for column, cell in filled if cell is not None))
+            rows.append(Row(name, _row_label(name, tasks, ensemble_sizes), tuple(cells)))
+    return FilledTable(table, tuple(rows))
+
+
+def _cell(measured: Measured, row: str, column: Column) -> Cell | None:
+    metric = column.metric
+    within = None
+    if all(metric in own for own in measured.seeds):
+        tallies = [own[metric] for own in measured.seeds]
+        values = [tally.value for tally in tallies]
+        within = interval(mean_of(tallies))
+    elif measured.plain and all(metric in own for own in measured.plain):
+        values = [own[metric] for own in measured.plain]
+    else:
+        return None
+    mean, half_width = over_seeds(values)
+    if half_width is None and within is not None:
+        half_width = (within.high - within.low) / 2
+    return Cell(tuple(values), mean, half_width, within, False, figure(row, column.task, metric))
+
+
+def _shown(value: float | None) -> float | None:
+    """As it is printed: what looks the same is equally good."""
+    return None if value is None else round(value, 3)
+
+
+def _shares(rows: Sequence[Sequence[float]]) -> Tally:
+    parts, wholes = np.asarray(rows, dtype=np.float64).reshape(-1, 2).T
+    return ratio(parts, wholes)

@@ -1,0 +1,247 @@
+"""Train one run of the tables and measure it on the test split; what is done is not done again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from ctsan.config import Settings, load_settings, settings_from_json
+from ctsan.data.corpus import Corpus
+from ctsan.errors import RunError, UsageError
+from ctsan.experiments.plan import Training, description_of, is_decoupled, set_names, settings_of
+from ctsan.experiments.systems import SYSTEMS
+from ctsan.io.atomic import write_json
+from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
+from ctsan.runs.run_folder import Origin, check_folder, create_run, training_alone, weights_digest
+from ctsan.runs.trained_run import WORDS_FOLDER, load_runs, read_recipe, write_recipe
+from ctsan.tasks.building import Model, TaskName, build_task, start_from_clips
+from ctsan.tasks.clip_encoders import build_clip_encoder
+from ctsan.tasks.clips import TaskClips
+from ctsan.tasks.concepts import measure_concepts
+from ctsan.tasks.detection import DetectionTask, DetectorModel
+from ctsan.tasks.member import Member, reads_concepts
+from ctsan.tasks.reliance import QUICK_SOURCES, answers_by_source
+from ctsan.tasks.task import Task
+from ctsan.tasks.transfer import parts_taken
+from ctsan.text.vocabulary import SPECIALS
+from ctsan.text.words import Words
+from ctsan.training.loop import Progress, train
+from ctsan.training.setup import set_up_task
+from ctsan.video.store import FeatureStore
+
+RESULT_FILE = "test.json"  # beside a run's weights, once it is trained and measured
+_BEAM = 5  # unless decoding.beam is set
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Workshop:
+    """What all runs share."""
+
+    out: Path
+    profile: str
+    overrides: tuple[str, ...]
+    corpus: Corpus
+    store: FeatureStore
+    words: Words
+
+    def settings(self, training: Training) -> Settings:
+        return settings_of(training, profile=self.profile, overrides=self.overrides)
+
+    @property
+    def beam(self) -> int:
+        """Of the captions that are measured."""
+        given = load_settings(self.profile, self.overrides).decoding.beam
+        return given if "decoding.beam" in set_names(self.overrides) else _BEAM
+
+    @cached_property
+    def measured_on(self) -> str:
+        """A digest of the features' kind and of everything that is asked of the test split."""
+        items = [[*place, *own] for place, own in self.corpus.items.items() if place[1] == "test"]
+        clips = [(clip.id, clip.captions) for clip in self.corpus.split("test")]
+        told = repr((self.store.manifest.recipe, clips, items))
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    def test_task(self, task: TaskName, settings: Settings, model: Any) -> Task[Any]:
+        """A task that is measured on the test clips and knows no others."""
+        own = {place: items for place, items in self.corpus.items.items() if place[1] == "test"}
+        clips = replace(self.corpus, clips=self.corpus.split("test"), items=own)
+        searching = replace(settings, decoding=replace(settings.decoding, beam=self.beam))
+        return build_task(task, searching, self.words, self.store, clips, model=model, split="test")
+
+
+def stored_result(workshop: Workshop, training: Training) -> dict[str, Any] | None:
+    """What a run that is done said and took; None if it is not, or was trained or measured otherwise."""
+    file = training.folder(workshop.out) / RESULT_FILE
+    try:
+        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise RunError(f"{file}: it is damaged ({error}). Delete it, and it is made again.") from None
+    is_same = (
+        settings_from_json(result.get("settings")) == workshop.settings(training)
+        and result.get("measured_on", workshop.measured_on) == workshop.measured_on  # not said by older ones
+    )
+    return result if is_same else None
+
+
+def run(
+    workshop: Workshop, training: Training, on_progress: Callable[[Progress], None] | None = None
+) -> dict[str, Any]:
+    """Train, or go on, or find it done, and measure."""
+    if (done := stored_result(workshop, training)) is not None:
+        return done
+    folder, settings = training.folder(workshop.out), workshop.settings(training)
+    check_folder(folder)
+    with training_alone(folder):
+        began = time.monotonic()
+        task, first_step = prepared(workshop, training, settings), _steps_done(folder)
+        outcome = train(
+            task,
+            folder,
+            optimiser=settings.optimiser,
+            training=settings.training,
+            on_progress=on_progress,
+        )
+        seconds = time.monotonic() - began
+        load_weights(folder / WEIGHTS_FILE, task.model)
+        result: dict[str, Any] = {
+            "settings": settings.to_json(),
+            "measured_on": workshop.measured_on,
+            "steps": outcome.steps,
+            "best_step": outcome.best_step,
+            "validation": outcome.best_score,
+            "seconds_per_step": seconds / max(outcome.steps - first_step, 1),
+            "parameters": sum(weights.numel() for weights in task.model.parameters()),
+        }
+        if training.task != "detect":
+            result |= _measured(workshop, training, settings, task.model)
+        write_json(folder / RESULT_FILE, result)
+        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)  # four times the weights, of hundreds of runs
+    return result
+
+
+def _steps_done(folder: Path) -> int:
+    """Roughly: the last row of the metrics."""
+    from ctsan.training.metrics import METRICS_FILE, read_metrics
+
+    if not (folder / CHECKPOINT_FILE).exists():
+        return 0
+    rows = read_metrics(folder / METRICS_FILE)
+    return int(rows[-1]["step"]) if rows else 0
+
+
+def prepared(workshop: Workshop, training: Training, settings: Settings) -> Task[Any]:
+    """The run's folder, and its task with the model that it starts with."""
+    folder, words, store = training.folder(workshop.out), workshop.words, workshop.store
+    source = description_of(training)
+    trained = load_runs([source.folder(workshop.out)])[0].member.model if source else None
+    recipe = store.manifest.recipe
+    if (folder / CHECKPOINT_FILE).exists() and read_recipe(folder) != recipe:
+        raise UsageError(
+            f"{folder}: this run was begun with other features ({read_recipe(folder).backbone}, and now "
+            f"{recipe.backbone}). Give the tables those, or name another folder: --out FOLDER"
+        )
+    create_run(
+        folder,
+        task=training.task,
+        profile=workshop.profile,
+        settings=settings,
+        origin=_origin(workshop, settings, source, trained) if source and trained else None,
+    )
+    write_recipe(folder, recipe)
+    words.save(folder / WORDS_FOLDER)
+    if training.task == "detect":
+        return _detection(workshop, settings)
+    alone = Training("detect", training.system, training.seed)
+    return set_up_task(
+        training.task,
+        settings,
+        words,
+        store,
+        workshop.corpus,
+        init_from=trained,
+        detector=_trained_detector(workshop, alone) if is_decoupled(training.system) else None,
+        is_resumed=(folder / CHECKPOINT_FILE).exists(),
+    )
+
+
+def _detection(workshop: Workshop, settings: Settings) -> DetectionTask:
+    model = _detector_model(workshop, settings)
+    start_from_clips(model, workshop.corpus.split("train"), workshop.store, workshop.words, settings.init)
+    clips = TaskClips(
+        store=workshop.store,
+        words=workshop.words,
+        train=workshop.corpus.split("train"),
+        validation=workshop.corpus.split("val"),
+        max_frames=settings.model.max_frames,
+    )
+    return DetectionTask(model=model, clips=clips, concept_weight=settings.loss.concept_weight)
+
+
+def _detector_model(workshop: Workshop, settings: Settings) -> DetectorModel:
+    store = workshop.store
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.training.seed)
+        encoder = build_clip_encoder(settings, workshop.words, grid=store.grid, channels=store.channels)
+        assert isinstance(encoder, ClipEncoder)
+        return DetectorModel(encoder)
+
+
+def _trained_detector(workshop: Workshop, training: Training) -> DetectorModel:
+    model = _detector_model(workshop, workshop.settings(training))
+    load_weights(training.folder(workshop.out) / WEIGHTS_FILE, model)
+    return model
+
+
+def _origin(workshop: Workshop, settings: Settings, source: Training, trained: Model) -> Origin:
+    words, folder = workshop.words, source.folder(workshop.out)
+    return Origin(
+        run=str(folder),
+        task=source.task,
+        weights=weights_digest(folder),
+        parts=parts_taken(trained, same_task=False, transfer=settings.training.transfer),
+        kept_words=len(words.vocabulary) - len(SPECIALS),
+        new_words=0,
+        kept_candidates=len(words.concepts),
+        new_candidates=0,
+    )
+
+
+def _measured(workshop: Workshop, training: Training, settings: Settings, model: nn.Module) -> dict[str, Any]:
+    """What a trained model says of the test clips, by task, and how good its concept words are there.
+
+    And what it says with another clip's words and with none, if it reads concept words.
+    """
+    model.eval()
+    member: Member[Any] = Member(
+        cast("Model", model), workshop.words, settings.model.max_frames, settings.decoding.max_words
+    )
+    system = SYSTEMS[training.system]
+    answers: dict[str, object] = {}
+    reliance: dict[str, object] = {}
+    for task in system.measured:
+        if system.training(task) == training.task:
+            asked: TaskName = "embed" if (training.task, task) == ("embed", "rank") else task
+            test = workshop.test_task(asked, settings, model)
+            if reads_concepts(model):
+                own, *others = answers_by_source(test, member, QUICK_SOURCES).items()
+                answers[task], reliance[task] = own[1], dict(others)
+            else:
+                answers[task] = test.measure([member]).answers
+    concepts = measure_concepts([member], workshop.corpus.split("test"), workshop.store)
+    return {
+        "answers": answers,
+        "reliance": reliance,
+        "concepts": {name: tally.rows.tolist() for name, tally in concepts.items()},
+    }

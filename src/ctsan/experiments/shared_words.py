@@ -1,0 +1,46 @@
+"""The words of all runs of a folder: prepared once, and the same for every system and seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from ctsan.config import Settings
+from ctsan.data.corpus import Corpus
+from ctsan.errors import UsageError
+from ctsan.io.atomic import write_json
+from ctsan.text.words import Words, prepare_words
+
+_FILE, _FOLDER = "words.json", "words"
+
+
+def words_for(corpus: Corpus, out: Path, settings: Settings) -> Words:
+    """Those of the training captions, kept beside the runs.
+
+    Raises:
+        UsageError: the folder's runs were begun with other captions or sizes.
+    """
+    captions = list(corpus.captions("train"))
+    made_of = {
+        "captions": hashlib.sha256("\n".join(captions).encode()).hexdigest(),
+        "num_candidates": settings.detector.num_candidates,
+        "embedding_dim": settings.model.embedding_dim,
+    }
+    file = out / _FILE
+    if file.exists():
+        if json.loads(file.read_text(encoding="utf-8")) != made_of:
+            raise UsageError(
+                f"{out}: its runs were begun with other training captions or other sizes of words. Name "
+                "another folder: --out FOLDER"
+            )
+        return Words.load(out / _FOLDER)
+    words = prepare_words(
+        captions,
+        num_concepts=settings.detector.num_candidates,
+        embedding_dim=settings.model.embedding_dim,
+        seed=0,
+    )
+    words.save(out / _FOLDER)
+    write_json(file, made_of)  # the last: words are whole
+    return words

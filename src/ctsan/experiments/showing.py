@@ -1,0 +1,82 @@
+"""Test clips to look at, chosen by a rule, with what CT-SAN and the others say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ctsan.experiments.plan import Training
+from ctsan.experiments.running import Workshop
+from ctsan.experiments.systems import MeasuredTask, label_of
+from ctsan.runs.trained_run import load_runs
+from ctsan.tasks.task import Example
+
+SHOWN = "ct-san"
+RULE = (
+    "The clips are chosen by a rule, not by hand: of all test clips in the order of their score, then of "
+    "their names, those at one sixth, three sixths and five sixths; where answers are right or wrong, "
+    "those at one and two thirds of the right ones and of the wrong ones. The model is CT-SAN of the first "
+    "seed."
+)
+_BESIDE: Mapping[MeasuredTask, tuple[str, ...]] = {
+    "describe": ("base-san", "no-att-san", "s2vt", "temporal-attention"),
+    "fill": ("base-san", "no-att-san", "simple-blstm"),
+    "choose": ("base-san", "no-att-san", "dual-encoder"),
+    "rank": ("base-san", "no-att-san", "dual-encoder"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    example: Example
+    others: tuple[tuple[str, str], ...]  # systems, and what they say
+
+
+def shown_examples(
+    workshop: Workshop, task: MeasuredTask, answers: Mapping[tuple[str, MeasuredTask], Sequence[Any]]
+) -> list[Shown]:
+    if (SHOWN, task) not in answers:
+        return []
+    [run] = load_runs([Training(task, SHOWN, 0).folder(workshop.out)])
+    examples = workshop.test_task(task, run.settings, run.member.model).examples()
+    chosen = _spread(examples) if task == "describe" else _right_and_wrong(examples)
+    return [
+        Shown(
+            example,
+            tuple(
+                (label_of(name), _said(task, answers[name, task][0][example.clip]))
+                for name in _BESIDE[task]
+                if (name, task) in answers
+            ),
+        )
+        for example in chosen
+    ]
+
+
+def _spread(examples: Sequence[Example]) -> list[Example]:
+    ranked = sorted(examples, key=lambda example: (-example.score, example.clip))
+    places = dict.fromkeys(len(ranked) * sixth // 6 for sixth in (1, 3, 5))
+    return [ranked[place] for place in places if place < len(ranked)]
+
+
+def _right_and_wrong(examples: Sequence[Example]) -> list[Example]:
+    chosen = []
+    for is_right in (True, False):
+        some = sorted((one for one in examples if (one.score == 1) == is_right), key=lambda one: one.clip)
+        places = dict.fromkeys(len(some) * third // 3 for third in (1, 2))
+        chosen += [some[place] for place in places if place < len(some)]
+    return chosen
+
+
+def _said(task: MeasuredTask, answer: Any) -> str:
+    """A clip's answer, or the first of its answers, in words."""
+    match task:
+        case "describe":
+            return str(answer)
+        case "fill":
+            return f"[{answer[0]['answer']}]"
+        case "choose":
+            return "right" if answer[0]["choice"] == answer[0]["right"] else "wrong"
+        case "rank":
+            return f"rank {answer[0]['rank']}"

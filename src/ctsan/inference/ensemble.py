@@ -1,0 +1,244 @@
+"""What runs that answer as one have to say: sentences and words, and what they saw, knew and attended to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ctsan.data.corpus import BLANK
+from ctsan.errors import UsageError
+from ctsan.inference.effects import WordEffects, blank_effects, caption_effects
+from ctsan.inference.results import Answer, Attention, Blank, Caption, Concept, Effects
+from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.runs.trained_run import WORDS_FOLDER, TrainedRun
+from ctsan.tasks.blank import AskedBlank, fill
+from ctsan.tasks.saying import describe
+from ctsan.tasks.scoring import have_a_say, score_each
+from ctsan.text.tokens import tokenize
+from ctsan.text.vocabulary import BOS
+from ctsan.text.words import VOCABULARY_FILE
+
+
+def concepts_seen(
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], row: int = 0
+) -> tuple[Concept, ...]:
+    """The concept words of a clip, as they are ranked for the language models.
+
+    Of several runs with a detector, a word's confidence and what it is ranked by are the means over them.
+
+    Args:
+        encodings: of each run, as `Member.encode` gives it.
+        row: of the clip in them.
+    """
+    seen = [
+        (run, encoding.detection.confidences[row])
+        for run, encoding in zip(runs, encodings, strict=True)
+        if encoding.detection is not None
+    ]
+    means: dict[str, float] = {}
+    ranks: dict[str, float] = {}
+    lemmas: dict[str, str] = {}
+    has_prior = False
+    for run, confidences in seen:
+        encoder = run.member.model.clip_encoder
+        assert isinstance(encoder, ClipEncoder)  # it has a detector
+        has_prior = has_prior or encoder.prior_weight > 0
+        ranked = encoder.ranking(confidences).tolist()
+        candidates = run.member.words.concepts.candidates
+        for candidate, confidence, rank in zip(candidates, confidences.tolist(), ranked, strict=True):
+            word = candidate.word
+            means[word] = means.get(word, 0.0) + confidence / len(seen)
+            ranks[word] = ranks.get(word, 0.0) + rank / len(seen)
+            lemmas[word] = candidate.lemma or lemmas.get(word, word)
+    most = max(encoding.concept_words.shape[1] for encoding in encodings)
+    first: dict[str, str] = {}  # of each lemma, or of each word
+    for word in sorted((word for word in ranks if means[word] > 0), key=lambda word: -ranks[word]):
+        first.setdefault(lemmas[word] if has_prior else word, word)
+        if len(first) == most:
+            break
+    return tuple(Concept(word, means[word]) for word in first.values())
+
+
+def covering_runs(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
+    """The runs that know enough words of a query to have a say."""
+    say = have_a_say([run.member for run in runs], [query])[:, 0].tolist()
+    return [run for run, has_say in zip(runs, say, strict=True) if has_say]
+
+
+def captions_of(
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], beam: int | None, n_best: int
+) -> list[tuple[Caption, ...]]:
+    """The best sentences that runs have for each clip, decoded as the first one that describes says."""
+    decoding = next(run.settings.decoding for run in runs if run.task == "describe")
+    found = describe(
+        [run.member for run in runs],
+        encodings,
+        replace(decoding, beam=max(beam or decoding.beam, n_best)),
+        n_best=n_best,
+    )
+    return [tuple(Caption(*each) for each in best) for best in found]
+
+
+def filled_blanks(
+    runs: Sequence[TrainedRun],
+    encodings: Sequence[ClipEncoding],
+    sentence: str,
+    read: Sequence[str],
+    *,
+    n_best: int,
+    attention: bool,
+) -> tuple[Blank, ...]:
+    """What could stand in each blank of a sentence about a clip.
+
+    Args:
+        encodings: of each run, of that clip only.
+        read: the words of the sentence, with one for each blank.
+    """
+    asked = [AskedBlank(sentence, number) for number in range(read.count(BLANK))]
+    rows = torch.zeros(len(asked), dtype=torch.long)
+    found = fill([run.member for run in runs], asked, [each.of(rows) for each in encodings])
+    blanks = []
+    for number in range(len(asked)):
+        best = found.probabilities[number].topk(min(n_best, len(found.words)))
+        likeliest = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        weights = [
+            attention_of(
+                run,
+                encoding,
+                read,
+                None if own.input_weights is None else own.input_weights[number],
+                None if own.output_weights is None else own.output_weights[number, 0],
+            )
+            for run, encoding, own in zip(runs, encodings, found.members, strict=True)
+            if attention
+        ]
+        answers = [Answer(found.words[word], probability) for word, probability in likeliest if probability]
+        effects = None
+        if attention:
+            said = answers[0].word
+            owed = blank_effects([run.member for run in runs], encodings, asked[number], said)
+            effects = effects_of(owed, [said])
+        blanks.append(Blank(tuple(answers), tuple(weights), effects))
+    return tuple(blanks)
+
+
+def effects_of_caption(
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], caption: Caption
+) -> Effects | None:
+    """What the words of a caption owe to the concept words of the runs that said it together.
+
+    Args:
+        runs: joint embeddings among them choose captions, and say none.
+        encodings: of each run, of that clip only.
+    """
+    pairs = [(run, own) for run, own in zip(runs, encodings, strict=True) if run.task == "describe"]
+    words = caption.text.split()
+    return effects_of(
+        caption_effects([run.member for run, _ in pairs], [own for _, own in pairs], words), words
+    )
+
+
+def effects_of(found: WordEffects | None, words: Sequence[str]) -> Effects | None:
+    if found is None:
+        return None
+    return Effects(found.concepts, tuple(words), found.each.cpu().numpy(), found.together.cpu().numpy())
+
+
+@torch.inference_mode()
+def saying_attention(run: TrainedRun, encoding: ClipEncoding, caption: Caption) -> Attention:
+    """The attention of a run that describes in saying a caption, and in reading it.
+
+    One pass over the sentence as in training. Step t reads word t - 1 and says word t, the last step says the
+    end: so words are said in all steps but the last, and read in all but the first.
+
+    Args:
+        encoding: of that clip only.
+    """
+    words, member = caption.text.split(), run.member
+    numbers = [BOS, *member.words.vocabulary.encode(words)]
+    decoded = member.model(torch.tensor([numbers], device=encoding.concepts.device), encoding)
+    read, said = decoded.input_weights, decoded.output_weights
+    return attention_of(
+        run, encoding, words, None if read is None else read[0, 1:], None if said is None else said[0, :-1]
+    )
+
+
+def attention_of(
+    run: TrainedRun,
+    encoding: ClipEncoding,
+    words: Sequence[str],
+    input_weights: Tensor | None,
+    output_weights: Tensor | None = None,
+) -> Attention:
+    """One run's attention in reading a sentence about a clip.
+
+    Args:
+        encoding: of that clip only.
+        words: of the sentence, which may be cut.
+        input_weights: (T, K), padded.
+        output_weights: (K,) or (T, K).
+    """
+    candidates = run.member.words.concepts.words
+    given = int((encoding.confidences[0] > 0).sum())  # concept words, of which a clip may have fewer than K
+    return Attention(
+        run=str(run.folder),
+        concepts=tuple(candidates[number] for number in encoding.concept_words[0, :given].tolist()),
+        words=tuple(words if input_weights is None else words[: len(input_weights)]),
+        input_weights=None if input_weights is None else input_weights[: len(words), :given].cpu().numpy(),
+        output_weights=None if output_weights is None else output_weights[..., :given].cpu().numpy(),
+    )
+
+
+def reading_attentions(
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], sentences: Sequence[str]
+) -> list[tuple[Attention, ...]]:
+    """Of each sentence, the attention of every run in reading it about a clip.
+
+    Args:
+        encodings: of each run, of that clip only.
+    """
+    rows = torch.zeros(len(sentences), dtype=torch.long)
+    read = [score_each(run.member, sentences, own.of(rows)) for run, own in zip(runs, encodings, strict=True)]
+    return [
+        tuple(
+            attention_of(
+                run,
+                encoding,
+                tokenize(sentence),
+                None if scored.input_weights is None else scored.input_weights[number],
+            )
+            for run, encoding, scored in zip(runs, encodings, read, strict=True)
+        )
+        for number, sentence in enumerate(sentences)
+    ]
+
+
+def unknown_words(runs: Sequence[TrainedRun], sentences: Mapping[str, str]) -> tuple[str, ...]:
+    """The words of sentences that none of the runs knows.
+
+    Args:
+        sentences: by the names that they have in messages.
+
+    Raises:
+        UsageError: names every sentence that has no words, or none that a run knows.
+    """
+    vocabularies = [run.member.words.vocabulary for run in runs]
+    unknown: dict[str, None] = {}
+    problems = []
+    for name, sentence in sentences.items():
+        words = tokenize(sentence)
+        strange = [word for word in words if not any(word in vocabulary for vocabulary in vocabularies)]
+        unknown |= dict.fromkeys(strange)
+        if not words:
+            problems.append(f"{name} has no words ({sentence!r}). Write a sentence, such as 'a dog runs'.")
+        elif len(strange) == len(words):
+            problems.append(
+                f"{name} has only words that are not known to the model: {', '.join(strange)}. Use words of "
+                f"its training captions: {WORDS_FOLDER}/{VOCABULARY_FILE} of the run lists them."
+            )
+    if problems:
+        raise UsageError("\n".join(problems))
+    return tuple(unknown)

@@ -1,0 +1,411 @@
+"""Trained runs, ready to be asked about video files: `Predictor.load(run).describe("clip.mp4")`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from ctsan.data.corpus import BLANK
+from ctsan.errors import UsageError, VideoError
+from ctsan.inference.ensemble import (
+    captions_of,
+    concepts_seen,
+    covering_runs,
+    effects_of_caption,
+    filled_blanks,
+    reading_attentions,
+    saying_attention,
+    unknown_words,
+)
+from ctsan.inference.featurizer import Look, Watcher
+from ctsan.inference.results import (
+    Answer,
+    Attention,
+    Blank,
+    Caption,
+    Choice,
+    Concept,
+    Description,
+    Effects,
+    Filling,
+    RankedClip,
+    Ranking,
+    Scene,
+    ScoredSentence,
+    SentenceRanking,
+    Tracing,
+)
+from ctsan.inference.trace import check_concept, has_traces, trace_clip
+from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.runs.pack_folder import DEFAULT
+from ctsan.runs.trained_run import TrainedRun, answering, load_runs, naming_concepts
+from ctsan.tasks.blank import split_at_blanks
+from ctsan.tasks.building import TaskName
+from ctsan.tasks.member import joined
+from ctsan.tasks.scoring import ensemble_scores, score_all
+from ctsan.text.tokens import tokenize
+
+__all__ = [
+    "Answer",
+    "Attention",
+    "Blank",
+    "Caption",
+    "Choice",
+    "Concept",
+    "Description",
+    "Effects",
+    "Filling",
+    "Predictor",
+    "RankedClip",
+    "Ranking",
+    "Scene",
+    "ScoredSentence",
+    "SentenceRanking",
+    "Tracing",
+]
+
+
+T = TypeVar("T")
+
+_AT_ONCE = 8  # clips that the models answer about together
+
+
+class Predictor:
+    """Answers questions about video files. `answering` in trained_run.py says which runs a verb asks.
+
+    Args:
+        runs: of any tasks.
+        weights: the backbone's file where it is not installed with ctsan.
+    """
+
+    def __init__(self, runs: Sequence[TrainedRun], *, weights: Path | None = None) -> None:
+        self.runs = tuple(runs)
+        self._watcher = Watcher(weights)
+        for run in self.runs:
+            self._watcher.backbone(run.recipe)  # before any work: is its network there?
+
+    @classmethod
+    def load(
+        cls, run: Path | str = DEFAULT, *more_runs: Path | str, weights: Path | None = None
+    ) -> Predictor:
+        """Run folders, of any tasks; the folder of an ensemble or of a pack stands for all runs in it.
+
+        `default` is the model that the package carries. Weights are read when they are first needed.
+
+        Raises:
+            RunError: there is no usable run in one of them.
+            UsageError: a run cannot be asked about files, as its backbone is not there.
+        """
+        return cls(load_runs([Path(run), *map(Path, more_runs)]), weights=weights)
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """What was spent so far to load, decode, in the backbone and in the models, by these names."""
+        return self._watcher.stopwatch.seconds
+
+    def describe(
+        self, clip: Path | str, *, beam: int | None = None, n_best: int = 1, attention: bool = False
+    ) -> Description:
+        """The best sentences for a clip, and its concept words.
+
+        Args:
+            beam: how many beginnings of sentences are followed at once; by default as the run was set.
+            attention: add what the words of the best sentence attended to, and what they owe to each concept
+                word.
+
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: no run describes.
+        """
+        return _answer(self.describe_all([clip], beam=beam, n_best=n_best, attention=attention))
+
+    def describe_all(
+        self,
+        clips: Iterable[Path | str],
+        *,
+        beam: int | None = None,
+        n_best: int = 1,
+        attention: bool = False,
+    ) -> Iterator[Description | VideoError]:
+        """The same for many clips, some at once; one that cannot be read gives its error.
+
+        Raises:
+            UsageError: no run describes.
+        """
+        runs = self._asked("describe")
+        for looks in _some_at_once(self._watcher.look_at_all(map(Path, clips), runs)):
+            seen = [look for look in looks if isinstance(look, Look)]
+            said = self._say(runs, seen, beam, n_best, attention)
+            described = (
+                Description(look.clip, captions, concepts, _duration(look), *explained)
+                for look, (captions, concepts, explained) in zip(seen, said, strict=True)
+            )
+            for look in looks:
+                yield look if isinstance(look, VideoError) else next(described)
+
+    def describe_scenes(self, video: Path | str, *, beam: int | None = None) -> Iterator[Scene]:
+        """The shots of a video one after the other, each with its best sentence; memory stays flat.
+
+        Raises:
+            VideoError: the video cannot be read.
+            UsageError: no run describes.
+        """
+        runs = self._asked("describe")
+        for shots in _some_at_once(self._watcher.look_at_shots(Path(video), runs)):
+            said = self._say(runs, [look for _, look in shots], beam, 1, attention=False)
+            for (shot, _), (captions, concepts, _) in zip(shots, said, strict=True):
+                yield Scene(shot.start, shot.end, captions[0], concepts)
+
+    def concepts(self, clip: Path | str) -> tuple[Concept, ...]:
+        """The concept words of a clip, in order of rank: those of runs that describe if there are any.
+
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: no run has a detector.
+        """
+        return _answer(self.concepts_all([clip]))[1]
+
+    def concepts_all(
+        self, clips: Iterable[Path | str]
+    ) -> Iterator[tuple[str, tuple[Concept, ...]] | VideoError]:
+        """Many clips, each with its concept words; one that cannot be read gives its error.
+
+        Raises:
+            UsageError: no run has a detector.
+        """
+        runs = naming_concepts(self.runs)
+        if not runs:
+            raise UsageError("No run has a concept detector. Name one that has.")
+        for look in self._watcher.look_at_all(map(Path, clips), runs):
+            if isinstance(look, VideoError):
+                yield look
+            else:
+                yield look.clip, concepts_seen(runs, self._watcher.encode([look], runs))
+
+    def trace(
+        self,
+        clip: Path | str,
+        *,
+        concept: str | None = None,
+        beam: int | None = None,
+        caption: Caption | None = None,
+    ) -> Tracing:
+        """Where a run looked, what it attended to in the best sentence, and what that owes to concept words.
+
+        The runs that describe say the sentence together, and effects are on what they say; the first of them
+        with traces is the one that looks and attends.
+
+        Args:
+            concept: a concept word to follow too, whether the model sees it in the clip or not.
+            caption: the best sentence, where it is known already.
+
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: the model has no detector, or does not know the concept.
+        """
+        runs = self._asked("describe")
+        said_by = [run for run in runs if run.task == "describe"]
+        run = next(filter(has_traces, said_by), said_by[0])
+        check_concept(run, concept)
+        sight = self._watcher.watch(Path(clip), runs)
+        own = sight.encodings[runs.index(run)]
+        caption = caption or captions_of(runs, sight.encodings, beam, 1)[0][0]
+        return trace_clip(
+            run,
+            own,
+            caption,
+            said_by=said_by,
+            effects=effects_of_caption(runs, sight.encodings, caption),
+            concepts=concepts_seen([run], [own]),
+            concept=concept,
+            times=sight.times,
+            cell_borders=self._watcher.backbone(run.recipe).spec.cell_borders,
+        )
+
+    def fill(self, clip: Path | str, sentence: str, *, n_best: int = 5, attention: bool = False) -> Filling:
+        """The likeliest words for each blank of a sentence: `_____` of any length, or `<blank>`.
+
+        Of several blanks each is asked for with the others still blank.
+
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: no run fills blanks, there is no blank, or no word of the sentence is known.
+        """
+        runs = self._asked("fill")
+        first, *others = split_at_blanks(sentence)
+        if not others:
+            raise UsageError(
+                f"The sentence has no blank ({sentence!r}). Write {BLANK} for the word that is missing, such "
+                f"as 'a man is {BLANK} a car'."
+            )
+        around = " ".join((first, *others))
+        unknown = unknown_words(runs, {"The sentence": around}) if tokenize(around) else ()
+        encodings = self._watcher.watch(Path(clip), runs).encodings
+        read = [*tokenize(first), *(word for part in others for word in (BLANK, *tokenize(part)))]
+        with self._watcher.stopwatch("model"):
+            blanks = filled_blanks(runs, encodings, sentence, read, n_best=n_best, attention=attention)
+        pieces = zip_longest((first, *others), (blank.answers[0].word for blank in blanks), fillvalue="")
+        filled = "".join(piece for pair in pieces for piece in pair)
+        return Filling(str(clip), sentence, filled, blanks, concepts_seen(runs, encodings), unknown)
+
+    def choose(self, clip: Path | str, sentences: Sequence[str], *, attention: bool = False) -> Choice:
+        """Which of two or more sentences suits a clip best; scores are means over the runs.
+
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: no run chooses, there are too few sentences, or one has no known word.
+        """
+        runs = self._asked("choose")
+        if len(sentences) < 2:
+            raise UsageError(f"There is nothing to choose from: {len(sentences)} given. Give two or more.")
+        names = {f"Choice {number}": each for number, each in enumerate(sentences, start=1)}
+        scored, concepts, unknown = self._score_sentences(runs, clip, names, attention)
+        return Choice(str(clip), scored, concepts, unknown)
+
+    def rank_sentences(
+        self, clip: Path | str, sentences: Sequence[str], *, attention: bool = False
+    ) -> SentenceRanking:
+        """Sentences from the one that suits a clip best down.
+
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: no run ranks, there are no sentences, or one has no known word.
+        """
+        runs = self._asked("rank")
+        if not sentences:
+            raise UsageError("There are no sentences to rank. Give one or more.")
+        names = {f"Sentence {number}": each for number, each in enumerate(sentences, start=1)}
+        scored, concepts, unknown = self._score_sentences(runs, clip, names, attention)
+        best_first = sorted(scored, key=lambda each: -each.score)
+        return SentenceRanking(str(clip), tuple(best_first), concepts, unknown)
+
+    def rank(
+        self,
+        query: str,
+        clips: Iterable[Path | str],
+        *,
+        n_best: int | None = None,
+        attention: bool = False,
+        on_clip: Callable[[], object] | None = None,
+    ) -> Ranking:
+        """Clips from the one that suits a query best down; those that cannot be read are told apart.
+
+        Clips are looked at one after the other, and little is kept of each.
+
+        Args:
+            n_best: only so many; all by default.
+            on_clip: is called after each clip.
+
+        Raises:
+            UsageError: no run ranks, there are no clips, or the query has no known word.
+        """
+        runs = self._asked("rank")
+        unknown = unknown_words(runs, {"The query": query})
+        runs = covering_runs(runs, query)  # what the others see and attend to decides nothing
+        seen: list[tuple[str, tuple[Concept, ...]]] = []
+        parts: list[list[ClipEncoding]] = []
+        errors = []
+        for look in self._watcher.look_at_all(map(Path, clips), runs):
+            if isinstance(look, VideoError):
+                errors.append(look)
+            else:
+                encodings = self._watcher.encode([look], runs)
+                seen.append((look.clip, concepts_seen(runs, encodings)))
+                parts.append([encoding._replace(detection=None) for encoding in encodings])
+            if on_clip:
+                on_clip()
+        if not seen and not errors:
+            raise UsageError("There are no clips to rank. Give one or more.")
+        ranked = []
+        if seen:
+            members = [run.member for run in runs]
+            encodings = [joined(own) for own in zip(*parts, strict=True)]
+            scores = ensemble_scores(
+                members,
+                [score_all(member, [query], own) for member, own in zip(members, encodings, strict=True)],
+                queries=[query],
+            )[0]
+            for place in scores.argsort(descending=True, stable=True)[:n_best].tolist():
+                weights = reading_attentions(runs, parts[place], [query])[0] if attention else ()
+                ranked.append(RankedClip(seen[place][0], float(scores[place]), seen[place][1], weights))
+        return Ranking(query, tuple(ranked), tuple(errors), unknown)
+
+    def _asked(self, task: TaskName) -> list[TrainedRun]:
+        """The runs that answer, ready to do so."""
+        runs = answering(self.runs, task)
+        with self._watcher.stopwatch("load"):
+            for run in runs:
+                run.load()
+        return runs
+
+    def _say(
+        self,
+        runs: Sequence[TrainedRun],
+        looks: Sequence[Look],
+        beam: int | None,
+        n_best: int,
+        attention: bool,
+    ) -> list[tuple[tuple[Caption, ...], tuple[Concept, ...], tuple[tuple[Attention, ...], Effects | None]]]:
+        """Captions and concept words of each clip; attention and effects of the first caption, if asked."""
+        if not looks:
+            return []
+        encodings = self._watcher.encode(looks, runs)
+        with self._watcher.stopwatch("model"):
+            captions = captions_of(runs, encodings, beam, n_best)
+            return [
+                (
+                    own,
+                    concepts_seen(runs, encodings, row),
+                    _explained(runs, encodings, row, own[0]) if attention else ((), None),
+                )
+                for row, own in enumerate(captions)
+            ]
+
+    def _score_sentences(
+        self, runs: Sequence[TrainedRun], clip: Path | str, sentences: dict[str, str], attention: bool
+    ) -> tuple[tuple[ScoredSentence, ...], tuple[Concept, ...], tuple[str, ...]]:
+        """Sentences, by their names in messages, with scores; the clip's concept words; and unknown words."""
+        unknown = unknown_words(runs, sentences)
+        texts = list(sentences.values())
+        encodings = self._watcher.watch(Path(clip), runs).encodings
+        members = [run.member for run in runs]
+        scores = ensemble_scores(
+            members, [score_all(member, texts, own) for member, own in zip(members, encodings, strict=True)]
+        )[:, 0].tolist()
+        weights = reading_attentions(runs, encodings, texts) if attention else [()] * len(texts)
+        scored = map(ScoredSentence, texts, scores, weights)
+        return tuple(scored), concepts_seen(runs, encodings), unknown
+
+
+def _explained(
+    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], row: int, caption: Caption
+) -> tuple[tuple[Attention, ...], Effects | None]:
+    """What the runs that describe attended to in saying a caption of the clip in a row, and its effects."""
+    rows = torch.tensor([row])
+    of_clip = [each.without_detection.of(rows.to(each.concepts.device)) for each in encodings]
+    pairs = zip(runs, of_clip, strict=True)
+    attention = [saying_attention(run, each, caption) for run, each in pairs if run.task == "describe"]
+    return tuple(attention), effects_of_caption(runs, of_clip, caption)
+
+
+def _duration(look: Look) -> float:
+    """Of N frames, evenly from the beginning, the last is at (N - 1) / N of the clip."""
+    count = len(look.times)
+    return float(look.times[-1] - look.times[0]) * count / max(count - 1, 1)
+
+
+def _some_at_once(items: Iterator[T]) -> Iterator[list[T]]:
+    while some := list(islice(items, _AT_ONCE)):
+        yield some
+
+
+def _answer(found: Iterator[T | VideoError]) -> T:
+    """The only answer there is, if it is no error."""
+    [answer] = found
+    if isinstance(answer, VideoError):
+        raise answer
+    return answer

@@ -1,0 +1,1 @@
+"""Atomic files, paths, devices and a stopwatch."""
