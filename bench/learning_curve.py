@@ -160,7 +160,7 @@ def words_right(
     truth = reference(clips, words)
     probe = MLPProbe(channels=store.channels, num_candidates=truth.shape[1])
     probe.start_from(means(clips, store), truth, torch.ones(len(clips), dtype=torch.bool))
-    ranking = probe.scores(means(held_out, store)).sigmoid() - PRIOR_WEIGHT * truth.mean(dim=0)
+    ranking = probe(means(held_out, store)).sigmoid() - PRIOR_WEIGHT * truth.mean(dim=0)
     right, lemmas = [], words.concepts.lemma_ids
     for row, own in zip(ranking.argsort(dim=1, descending=True), reference(held_out, words), strict=True):
         first: dict[int, int] = {}

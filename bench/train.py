@@ -32,12 +32,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ctsan.config import PROFILES, Settings
-from ctsan.data.batches import CaptionBatch
 from ctsan.model.concept_detector import ConceptDetector, Detection, TraceAttention, concept_loss
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.lstm import LayerNormLSTM
 from ctsan.model.semantic_attention import attention_regulariser
 from ctsan.tasks.building import build_model
+from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.text.concepts import Concept, Concepts
 from ctsan.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 from ctsan.text.words import Words

@@ -45,7 +45,7 @@ def test_scores_of_probe_and_traces_are_added_and_padding_changes_nothing() -> N
     model = fitted_encoder()
     maps, real = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool)
     found = model(maps, real)
-    probed = model.probe.scores(maps.mean(dim=(1, 2, 3)))
+    probed = model.probe(maps.mean(dim=(1, 2, 3)))
     by_traces = model.detector(model.regions(maps), real).scores
     torch.testing.assert_close(found.detection.probed, probed)
     torch.testing.assert_close(found.detection.scores, probed + by_traces)
@@ -60,7 +60,7 @@ def test_it_finds_words_that_depend_on_the_features_in_no_linear_way() -> None:
     said, asked = ((x[:, :V] * x[:, 1 : V + 1] > 0).float() for x in (seen, new))
     probe = MLPProbe(channels=C, num_candidates=V)
     probe.start_from(seen, said, torch.ones(3000, dtype=torch.bool))
-    assert ((probe.eval().scores(new) > 0) == (asked > 0)).float().mean() > 0.7
+    assert ((probe.eval()(new) > 0) == (asked > 0)).float().mean() > 0.7
 
 
 def test_own_clips_count_more_than_those_of_others() -> None:
@@ -70,7 +70,7 @@ def test_own_clips_count_more_than_those_of_others() -> None:
     said = ((seen[:, :V] > 0) == is_own[:, None]).float()
     probe = MLPProbe(channels=C, num_candidates=V)
     probe.start_from(seen, said, is_own)
-    assert ((probe.eval().scores(new) > 0) == (new[:, :V] > 0)).float().mean() > 0.7
+    assert ((probe.eval()(new) > 0) == (new[:, :V] > 0)).float().mean() > 0.7
 
 
 def test_traces_begin_by_adding_nothing_and_learn_what_it_does_not_tell() -> None:
@@ -79,7 +79,7 @@ def test_traces_begin_by_adding_nothing_and_learn_what_it_does_not_tell() -> Non
     maps, real, said = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool), torch.ones(B, V)
     assert model.probe is not None
     found = model(maps, real).detection
-    torch.testing.assert_close(found.scores, model.probe.scores(model.means(maps, real)))
+    torch.testing.assert_close(found.scores, model.probe(model.means(maps, real)))
     out_of_fold = drawn(B, V, seed=7)
     encoding = model(maps, real, out_of_fold)
     torch.testing.assert_close(encoding.detection.scores, out_of_fold)
@@ -98,8 +98,8 @@ def test_it_is_fitted_alike_every_time_and_learns_nothing_more() -> None:
         assert not any(weights.requires_grad for weights in probe.parameters())
     states = [probe.state_dict() for probe in probes]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    scores = probes[0].train().scores(seen)
-    torch.testing.assert_close(scores, probes[0].eval().scores(seen))  # no dropout once it is fitted
+    scores = probes[0].train()(seen)
+    torch.testing.assert_close(scores, probes[0].eval()(seen))  # no dropout once it is fitted
 
 
 @torch.no_grad()

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from ctsan.config import Settings, load_settings
-from ctsan.data.batches import CaptionBatch
 from ctsan.data.corpus import Clip, Corpus
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
 from ctsan.tasks.building import Model, TaskName, build_model, build_task, start_from_clips
+from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.channel_statistics import channel_statistics
 from ctsan.tasks.description import DescriptionTask
 from ctsan.text.vocabulary import PAD

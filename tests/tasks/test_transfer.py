@@ -337,7 +337,7 @@ def test_a_probe_that_is_kept_expects_no_new_word(
     seen = torch.from_numpy(store[clips[0].id].maps).float()[None]
     is_real = torch.ones(1, seen.shape[1], dtype=torch.bool)
     known, scores = (
-        each.clip_encoder.probe.scores(each.clip_encoder.means(seen, is_real))[0].sigmoid()
+        each.clip_encoder.probe(each.clip_encoder.means(seen, is_real))[0].sigmoid()
         for each in (trained, model)
     )
     torch.testing.assert_close(scores[: len(known)], known)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.model.concept_detector import Detection
+from ctsan.model.concept_detector import Detection, LearntConceptSource
 from ctsan.model.lstm import LayerNormLSTM
 
 
-class AverageDetector(nn.Module):
+class AverageDetector(LearntConceptSource):
     """One LSTM over frames averaged over the grid takes the place of all traces.
 
     Args:

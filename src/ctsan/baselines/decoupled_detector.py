@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ctsan.model.concept_detector import ConceptDetector, Detection, RegionReducer
+from ctsan.model.concept_detector import ConceptDetector, ConceptSource, Detection, RegionReducer
 
 
-class DecoupledDetector(nn.Module):
+class DecoupledDetector(ConceptSource):
     """Traces over regions of its own, which nothing that is learnt later can change."""
 
     channel_means: Tensor

@@ -12,17 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.model.caption_decoder import Decoded, steps_of
-from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.caption_decoder import Decoded, Decoder, steps_of
+from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoding
 from ctsan.model.lstm import LayerNormLSTM, State
 
 
-class MeanPooling(nn.Module):
+class MeanPooling(BaseClipEncoder):
     """Stands where other models have a clip encoder: the mean feature is the state, and no words are seen."""
 
-    candidate_words: Tensor
-    channel_means: Tensor
-    channel_scales: Tensor
     detector = None
     num_concepts = 0
 
@@ -88,17 +85,18 @@ class PooledEncoder(MeanPooling):
         return encoding._replace(state=State(hidden, torch.zeros_like(hidden)), concepts=seen[:, None])
 
 
-class PooledDecoder(nn.Module):
+class PooledDecoder(Decoder):
     """Sees the clip beside every word. What is said is compared with the vectors of the words that are read.
 
     Args:
         embedding: the word vectors, which the encoder holds.
     """
 
-    output_attention = None
+    ties_embedding = True
 
     def __init__(self, *, embedding: nn.Embedding, hidden_dim: int, dropout: float = 0.2) -> None:
         super().__init__()
+        self.output_attention = None
         self.dropout = dropout
         self.from_word = nn.Linear(embedding.embedding_dim, hidden_dim)
         self.lstm = LayerNormLSTM(input_dim=2 * hidden_dim, hidden_dim=hidden_dim, num_layers=1)
@@ -106,9 +104,6 @@ class PooledDecoder(nn.Module):
         self.say = nn.Linear(embedding.embedding_dim, embedding.num_embeddings)
         self.say.weight = cast("nn.Parameter", embedding.weight)
         nn.init.zeros_(self.say.bias)
-
-    def related(self, seen: Tensor) -> None:
-        """Nothing is worked out beforehand."""
 
     def forward(
         self,

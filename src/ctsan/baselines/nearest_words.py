@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ctsan.model.concept_detector import Detection
+from ctsan.model.concept_detector import ConceptSource, Detection
 
 _SAME = 1e-3  # clips that differ by less than this share of their length are one clip
 
 
-class NearestWords(nn.Module):
+class NearestWords(ConceptSource):
     """Clips are compared by their features, averaged over frames and grid.
 
     A training clip is not its own neighbour: its words would be all right in training, and never again. Words

@@ -5,12 +5,12 @@ from __future__ import annotations
 import zlib
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ctsan.model.concept_detector import Detection
+from ctsan.model.concept_detector import ConceptSource, Detection
 
 
-class RandomWords(nn.Module):
+class RandomWords(ConceptSource):
     """Every candidate is as likely as any other, whatever is to be seen.
 
     A clip's features are the seed: asked again, alone or beside others, it has the same words.
@@ -20,6 +20,8 @@ class RandomWords(nn.Module):
             paper does not say. Otherwise a clip has the same words in training and when asked; mirrored, it
             is another clip.
     """
+
+    has_confidences = False
 
     def __init__(self, *, num_candidates: int, redrawn: bool = True) -> None:
         super().__init__()

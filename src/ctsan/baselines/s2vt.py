@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.model.caption_decoder import Decoded, steps_of
+from ctsan.model.caption_decoder import Decoded, Decoder, steps_of
 from ctsan.model.lstm import LayerNormLSTM, State
 
 
@@ -51,25 +51,21 @@ class S2VTStack(nn.Module):
         return said, State(hidden, cell)
 
 
-class S2VTDecoder(nn.Module):
+class S2VTDecoder(Decoder):
     """The second half: words come in where frames came before.
 
     Args:
         stack: the one that has watched; there is no other.
     """
 
-    output_attention = None
-
     def __init__(self, *, stack: S2VTStack, num_words: int, dropout: float = 0.2) -> None:
         super().__init__()
+        self.output_attention = None
         self.dropout = dropout
         self.stack = stack
         self.say = nn.Linear(stack.hidden_dim, num_words)
         nn.init.xavier_uniform_(self.say.weight)
         nn.init.zeros_(self.say.bias)
-
-    def related(self, concepts: Tensor) -> None:
-        """It has no concept words."""
 
     def forward(
         self,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.model.caption_decoder import Decoded, steps_of
+from ctsan.model.caption_decoder import Decoded, Decoder, steps_of
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import LayerNormLSTM, State
 
@@ -63,11 +63,10 @@ class FrameEncoder(ClipEncoder):
         )
 
 
-class TemporalAttentionDecoder(nn.Module):
-    output_attention = None
-
+class TemporalAttentionDecoder(Decoder):
     def __init__(self, *, num_words: int, embedding_dim: int, hidden_dim: int, dropout: float = 0.2) -> None:
         super().__init__()
+        self.output_attention = None
         self.dropout = dropout
         self.from_state = nn.Linear(hidden_dim, hidden_dim)  # W_a, b_a
         self.from_frame = nn.Linear(hidden_dim, hidden_dim, bias=False)  # U_a
@@ -80,9 +79,9 @@ class TemporalAttentionDecoder(nn.Module):
         for layer in (self.from_state, self.join, self.say):
             nn.init.zeros_(layer.bias)
 
-    def related(self, frames: Tensor) -> Tensor:
-        """What is the same at every step of a sentence."""
-        seen: Tensor = self.from_frame(frames)  # (B, N, D)
+    def related(self, concepts: Tensor) -> Tensor:
+        """Frames (B, N, D), which stand in the place of concept words, as every step compares them."""
+        seen: Tensor = self.from_frame(concepts)  # (B, N, D)
         return seen
 
     def forward(

@@ -14,8 +14,8 @@ from ctsan.experiments.results import Cell, Checked, FilledTable, Results
 from ctsan.experiments.showing import RULE, Shown
 from ctsan.experiments.style import STYLE
 from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask, label_of
-from ctsan.figures import answers
-from ctsan.figures.answers import answer_html, concept_html, legend
+from ctsan.training import example_html
+from ctsan.training.example_html import answer_html, concept_html, legend
 
 _MARKS = {"holds": "✓", "does not hold": "✗", "cannot tell": "?"}
 _QUESTIONS: Mapping[MeasuredTask, str] = {
@@ -58,7 +58,8 @@ def page(
 def _head(title: str, facts: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(title)}</title>\n<style>{answers.STYLE}{STYLE}</style>\n</head>\n<body>\n<header>"
+    yield f"<title>{escape(title)}</title>\n<style>{example_html.STYLE}{STYLE}</style>"
+    yield "</head>\n<body>\n<header>"
     yield f"<h1>{escape(title)}</h1>"
     yield (
         "<p>CT-SAN (Yu, Ko, Choi and Kim, CVPR 2017) first finds a few <em>concept words</em> in a clip, by "

@@ -27,6 +27,7 @@ from ctsan.errors import CtsanError, UsageError
 from ctsan.export.plain import FrameStep, WordStep
 from ctsan.io.atomic import replacing, write_json
 from ctsan.model.caption_decoder import CaptionDecoder
+from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.video_encoder import VideoEncoder
@@ -106,6 +107,7 @@ def _paper_model(run: TrainedRun) -> DescriptionModel:
     if (
         isinstance(model, DescriptionModel)
         and isinstance(model.decode, CaptionDecoder)
+        and isinstance(model.clip_encoder, ClipEncoder)
         and isinstance(model.clip_encoder.encode_video, VideoEncoder)
         and isinstance(model.clip_encoder.detector, ConceptDetector)
     ):
@@ -130,7 +132,8 @@ def _parts(run: TrainedRun, model: DescriptionModel, backbone: Backbone) -> list
         see = partial(write_composed, backbone)
         maps = torch.from_numpy(run_network(backbone)(frames.numpy()))
     encoded = model.clip_encoder(maps[None].half().float(), torch.ones(1, count, dtype=torch.bool))
-    assert isinstance(model.clip_encoder.detector, ConceptDetector)  # see `_paper_model`
+    assert isinstance(model.clip_encoder, ClipEncoder)  # see `_paper_model`
+    assert isinstance(model.clip_encoder.detector, ConceptDetector)
     nothing = torch.zeros_like(encoded.state.hidden)
     no_traces = nothing.expand(-1, model.clip_encoder.detector.num_traces, -1).contiguous()
     begun = encoded.of(torch.zeros(_SENTENCES, dtype=torch.long))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ctsan.model.caption_decoder import CaptionDecoder
 from ctsan.model.clip_encoder import ClipEncoder
-from ctsan.model.concept_detector import ConceptDetector, Detection
+from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.lstm import LayerNormLSTMLayer, State
 from ctsan.model.video_encoder import VideoEncoder
@@ -56,9 +56,7 @@ class FrameStep(nn.Module):
         if self.encoder.probe is not None and total is not None:
             total = total + F.pad(maps.mean(dim=(1, 2, 3)), (0, 1), value=1.0)
             means = (total[:, :-1] / total[:, -1:] - self.encoder.channel_means) / self.encoder.channel_scales
-            found = Detection(scores, maps.new_zeros(1), traces.top[None])
-            probe = self.encoder.probe
-            scores, totals = probe.add_to(found, probe.scores(means)).scores, (total,)
+            scores, totals = scores + self.encoder.probe(means), (total,)
         words, confidences = self.encoder.top(scores)
         concepts = self.encoder.embedding(self.encoder.candidate_words[words])
         if self.encoder.weighted:

@@ -13,8 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.model.concept_detector import Detection
-
 _HIDDEN = 1024
 _INPUT_DROPOUT = 0.2
 _HIDDEN_DROPOUT = 0.7  # a few thousand clips are soon known by heart
@@ -66,7 +64,7 @@ class MLPProbe(nn.Module):
                 for group in optimiser.param_groups:
                     group["lr"] = _LEARNING_RATE * (1 + math.cos(math.pi * step / steps)) / 2
                 loss = F.binary_cross_entropy_with_logits(
-                    self.scores(means[clips]), reference[clips], reduction="none"
+                    self(means[clips]), reference[clips], reduction="none"
                 )
                 optimiser.zero_grad()
                 (loss * counts[clips]).sum(dim=1).mean().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -85,7 +83,7 @@ class MLPProbe(nn.Module):
             nn.init.zeros_(layer.bias)
         self.name.bias.copy_(reference.mean(dim=0).clamp(_RAREST, 1 - _RAREST).logit())
 
-    def scores(self, means: Tensor) -> Tensor:
+    def forward(self, means: Tensor) -> Tensor:
         """What the probe alone says of mean features (B, C): (B, V), before a sigmoid."""
         seen = F.layer_norm((means - self.centre) / self.scale, means.shape[1:])
         seen = F.dropout(seen, _INPUT_DROPOUT, self.training and self.hidden.weight.requires_grad)
@@ -93,10 +91,6 @@ class MLPProbe(nn.Module):
         hidden = F.dropout(hidden, _HIDDEN_DROPOUT, self.training and self.hidden.weight.requires_grad)
         scores: Tensor = self.name(hidden)
         return scores
-
-    def add_to(self, detection: Detection, probed: Tensor) -> Detection:
-        """The scores of the probe and the traces added up: traces learn what the probe does not tell."""
-        return detection._replace(scores=probed + detection.scores, probed=probed)
 
 
 def _batches(num_clips: int) -> Iterator[Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,7 +20,24 @@ class Decoded(NamedTuple):
     output_weights: Tensor | None  # β, (B, T, K)
 
 
-class CaptionDecoder(nn.Module):
+class Decoder(nn.Module):
+    """What every decoder of captions has, the paper's and others'.
+
+    Attributes:
+        say: W_y, b_y.
+        ties_embedding: W_y is the word embedding itself.
+    """
+
+    say: nn.Linear
+    output_attention: OutputSemanticAttention | None
+    ties_embedding: ClassVar[bool] = False
+
+    def related(self, concepts: Tensor) -> Tensor | None:  # noqa: ARG002  # by default nothing
+        """What `forward` makes of the concept words (B, K, E) alike at every step; None without such."""
+        return None
+
+
+class CaptionDecoder(Decoder):
     """Each attention can be left out: the paper's ablation, and with neither its Base-SAN.
 
     Args:

@@ -8,19 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.baselines.average_detector import AverageDetector
-from ctsan.baselines.decoupled_detector import DecoupledDetector
-from ctsan.baselines.nearest_words import NearestWords
-from ctsan.baselines.random_words import RandomWords
-from ctsan.extensions.mlp_probe import MLPProbe
-from ctsan.model.concept_detector import ConceptDetector, Detection, RegionReducer
+from ctsan.model.concept_detector import (
+    ConceptSource,
+    Detection,
+    LearntConceptSource,
+    RegionReducer,
+)
 from ctsan.model.lstm import State
 from ctsan.model.video_encoder import VideoEncoder
-
-# Where concept words come from: all of the paper's systems differ in nothing else. Some learn, from the
-# regions that the language model learns too; the others see the maps as they are stored.
-LearntWords = ConceptDetector | AverageDetector
-GivenWords = DecoupledDetector | NearestWords | RandomWords
 
 _FORMS = 4  # times K candidates are looked through for K different lemmas
 
@@ -60,7 +55,22 @@ class ClipEncoding(NamedTuple):
         )
 
 
-class ClipEncoder(nn.Module):
+class BaseClipEncoder(nn.Module):
+    """What all encoders of clips have: word vectors, which the language model shares, and channel statistics.
+
+    Attributes:
+        detector: the source of concept words; None without any.
+    """
+
+    embedding: nn.Embedding
+    candidate_words: Tensor
+    channel_means: Tensor
+    channel_scales: Tensor
+    detector: ConceptSource | None
+    num_concepts: int
+
+
+class ClipEncoder(BaseClipEncoder):
     """Regions of the frames, then the video encoder and the concept word detector over them.
 
     Args:
@@ -70,7 +80,8 @@ class ClipEncoder(nn.Module):
         channel_dropout: of a clip's channels in training, each in all frames at once; dropped here and there
             it would be seen all the same. The paper has none.
         video_encoder: in place of the paper's.
-        probe: names concept words beside a detector that learns; the paper has none.
+        probe: a module from mean features (B, C) to scores (B, V), which are added to those of a detector
+            that learns. Differs from the paper, which has none.
         weighted: scale concept embeddings by their confidence, so that the language loss trains the detector;
             otherwise, as in the paper, they are looked up and it does not.
         prior_weight: w of p - w q, which concept words are ranked by: q is the share of training clips with
@@ -80,9 +91,6 @@ class ClipEncoder(nn.Module):
         memory: of the paper's video encoder: see `LayerNormLSTM`.
     """
 
-    candidate_words: Tensor
-    channel_means: Tensor
-    channel_scales: Tensor
     frequencies: Tensor  # (V,), q
     lemmas: Tensor
 
@@ -93,9 +101,9 @@ class ClipEncoder(nn.Module):
         embedding: Tensor,
         candidate_words: Tensor,
         hidden_dim: int,
-        detector: LearntWords | GivenWords | None,
+        detector: ConceptSource | None,
         num_concepts: int,
-        probe: MLPProbe | None = None,
+        probe: nn.Module | None = None,
         weighted: bool = False,
         prior_weight: float = 0.0,
         lemmas: Tensor | None = None,
@@ -114,7 +122,7 @@ class ClipEncoder(nn.Module):
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
         self.probe = probe
-        if probe is not None and isinstance(detector, LearntWords):
+        if probe is not None and isinstance(detector, LearntConceptSource):
             nn.init.zeros_(detector.name.weight)
         self.encode_video = video_encoder or VideoEncoder(
             hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout, memory=memory
@@ -157,7 +165,7 @@ class ClipEncoder(nn.Module):
             self.reduce.start_from(directions)
         if self.probe is not None:  # it knows the frequencies, and traces begin by adding nothing
             frequencies = None
-        if frequencies is not None and isinstance(self.detector, LearntWords):
+        if frequencies is not None and isinstance(self.detector, LearntConceptSource):
             self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())
         if prior is not None and self.prior_weight:
             self.frequencies.copy_(prior)
@@ -192,15 +200,16 @@ class ClipEncoder(nn.Module):
             nothing = maps.new_zeros(len(maps), 0)
             concepts = maps.new_zeros(len(maps), 0, self.embedding.embedding_dim)
             return ClipEncoding(state, concepts, nothing.long(), nothing, None)
-        seen = regions if isinstance(self.detector, LearntWords) else maps
+        seen = regions if isinstance(self.detector, LearntConceptSource) else maps
         detection: Detection = self.detector(seen, frame_is_real)
         if concept_scores is not None and not concept_scores.shape[1]:
             concept_scores = None
         if self.probe is not None:
             probed = concept_scores
             if probed is None:
-                probed = self.probe.scores(self.means(maps, frame_is_real))
-            detection = self.probe.add_to(detection, probed)
+                probed = self.probe(self.means(maps, frame_is_real))
+            # Traces learn what the probe does not tell.
+            detection = detection._replace(scores=probed + detection.scores, probed=probed)
         if concept_scores is None:
             concept_scores = detection.scores
         words, confidences = self.top(concept_scores)
@@ -208,9 +217,13 @@ class ClipEncoder(nn.Module):
             confidences = detection.confidences.gather(1, words)
         return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)
 
+    @property
+    def _uses_prior(self) -> bool:
+        return bool(self.prior_weight) and (self.detector is None or self.detector.has_confidences)
+
     def ranking(self, confidences: Tensor) -> Tensor:
         """What concept words are ranked by, from confidences (…, V): p - w q; no word comes last."""
-        if not self.prior_weight or isinstance(self.detector, RandomWords):
+        if not self._uses_prior:
             return confidences
         return (confidences - self.prior_weight * self.frequencies).masked_fill(
             confidences == 0, -self.prior_weight - 1
@@ -218,7 +231,7 @@ class ClipEncoder(nn.Module):
 
     def top(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Scores (B, V) to K concept words, the first in rank first, and their confidences, both (B, K)."""
-        if not self.prior_weight or isinstance(self.detector, RandomWords):
+        if not self._uses_prior:
             best = scores.topk(self.num_concepts, dim=1)
             return best.indices, best.values.sigmoid()
         confidences = scores.sigmoid()

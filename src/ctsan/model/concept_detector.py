@@ -6,7 +6,7 @@ of the model's loss. `examples/foreign_model.py` shows it in a model that has no
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,25 @@ class Detection(NamedTuple):
 
     def to(self, device: torch.device) -> Detection:
         return Detection(*(None if part is None else part.to(device) for part in self))  # type: ignore[arg-type]  # as they were
+
+
+class ConceptSource(nn.Module):
+    """Where concept words come from: clips to a `Detection`. The paper's systems differ in nothing else.
+
+    A source that is no `LearntConceptSource` reads maps (B, N, h, w, C) as they are stored.
+
+    Attributes:
+        has_confidences: its scores say how likely a word is, so that they can be compared with how often the
+            word is used.
+    """
+
+    has_confidences: ClassVar[bool] = True
+
+
+class LearntConceptSource(ConceptSource):
+    """Reads regions (B, N, D, h, w), and learns them together with the language model."""
+
+    name: nn.Linear  # W_p, b_p
 
 
 class RegionReducer(nn.Module):
@@ -148,7 +167,7 @@ class SharedConvolution(torch.autograd.Function):
         return d_patches, d_kernels, d_hidden
 
 
-class ConceptDetector(nn.Module):
+class ConceptDetector(LearntConceptSource):
     """L tracing LSTMs with shared parameters, one for each cell of the grid, that raise words together.
 
     Args:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ctsan.baselines.mean_pooling import PooledDecoder, PooledEncoder
-from ctsan.baselines.s2vt import S2VTDecoder
-from ctsan.baselines.temporal_attention import TemporalAttentionDecoder
-from ctsan.model.caption_decoder import CaptionDecoder, Decoded
-from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.model.caption_decoder import CaptionDecoder, Decoded, Decoder
+from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
 from ctsan.model.semantic_attention import start_from_words
 
@@ -25,7 +22,7 @@ class DescriptionModel(nn.Module):
     def __init__(
         self,
         *,
-        clip_encoder: ClipEncoder | PooledEncoder,
+        clip_encoder: BaseClipEncoder,
         hidden_dim: int,
         input_attention: bool = True,
         output_attention: bool = True,
@@ -33,12 +30,12 @@ class DescriptionModel(nn.Module):
         num_layers: int = 2,
         dropout: float = 0.2,
         say_from_words: bool = False,
-        decoder: S2VTDecoder | TemporalAttentionDecoder | PooledDecoder | None = None,
+        decoder: Decoder | None = None,
     ) -> None:
         super().__init__()
         self.clip_encoder = clip_encoder
         has_concepts = clip_encoder.detector is not None
-        self.decode = decoder or CaptionDecoder(
+        self.decode: Decoder = decoder or CaptionDecoder(
             num_words=clip_encoder.embedding.num_embeddings,
             embedding_dim=clip_encoder.embedding.embedding_dim,
             hidden_dim=hidden_dim,
@@ -48,7 +45,7 @@ class DescriptionModel(nn.Module):
             num_layers=num_layers,
             dropout=dropout,
         )
-        if say_from_words and not isinstance(decoder, PooledDecoder):  # which always does
+        if say_from_words and not self.decode.ties_embedding:
             start_from_words(self.decode.say, clip_encoder.embedding.weight, self.decode.output_attention)
 
     def forward(self, words: Tensor, encoding: ClipEncoding, is_scored: Tensor | None = None) -> Decoded:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from ctsan.config import check_resumable
 from ctsan.errors import RunError
 from ctsan.io.atomic import replacing
-from ctsan.training.ema import AveragedWeights
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 WEIGHTS_FILE = "weights.safetensors"
@@ -35,6 +34,14 @@ VERSION = 1
 
 _REMOVED = frozenset({"clip_encoder.word_noise"})  # in files of older runs; no model has them any more
 _CHECKPOINT, _WEIGHTS, _SHARED = "ctsan-checkpoint", "ctsan-weights", "ctsan-shared-weights"
+
+
+class RunningMean(Protocol):
+    """The averaged weights that a checkpoint holds beside the last ones."""
+
+    mean: dict[str, Tensor]
+
+    def restore(self, mean: Mapping[str, Tensor]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -53,7 +60,7 @@ def save_checkpoint(
     state: State,
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
-    average: AveragedWeights | None,
+    average: RunningMean | None,
     *,
     settings: Mapping[str, object],
     num_examples: int,
@@ -72,7 +79,7 @@ def load_checkpoint(
     file: Path,
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
-    average: AveragedWeights | None,
+    average: RunningMean | None,
     *,
     settings: Mapping[str, object],
     num_examples: int,

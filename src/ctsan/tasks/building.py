@@ -210,7 +210,7 @@ def start_from_clips(
     encoder = model.clip_encoder
     if isinstance(encoder, MeanPooling):
         encoder.start_from(*channel_statistics(clips, store)[:2])
-    else:
+    elif isinstance(encoder, ClipEncoder):
         if init.standardise_channels or init.pca_regions:
             means, scales, directions = channel_statistics(clips, store)
             encoder.start_from(
@@ -245,7 +245,7 @@ def start_probes(
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     is_own = torch.tensor([not clip.others for clip in clips])
     encoder = model.clip_encoder
-    if isinstance(encoder, ClipEncoder) and encoder.probe is not None and not keep:
+    if isinstance(encoder, ClipEncoder) and isinstance(encoder.probe, MLPProbe) and not keep:
         _fit(encoder.probe, _means(encoder.means, clips, store), _reference(clips, words), is_own)
     if isinstance(model, DualEncoder) and (regression or model.phrases is not None):
         read = [
@@ -296,7 +296,7 @@ def out_of_fold_scores(
         is_out = folds == number
         probe = MLPProbe(channels=means.shape[1], num_candidates=reference.shape[1])
         _fit(probe, means[~is_out], reference[~is_out], is_own[~is_out])
-        scores[is_out] = probe.scores(means[is_out]).half()
+        scores[is_out] = probe(means[is_out]).half()
     return {clip.id: own for clip, own in zip(clips, scores, strict=True)}
 
 

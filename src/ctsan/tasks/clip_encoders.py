@@ -16,8 +16,8 @@ from ctsan.baselines.temporal_attention import FrameEncoder, TemporalAttentionDe
 from ctsan.config import Settings
 from ctsan.errors import UsageError
 from ctsan.extensions.mlp_probe import MLPProbe
-from ctsan.model.clip_encoder import ClipEncoder, GivenWords, LearntWords
-from ctsan.model.concept_detector import ConceptDetector
+from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.model.concept_detector import ConceptDetector, ConceptSource, LearntConceptSource
 from ctsan.model.video_encoder import NoVideo
 from ctsan.text.words import Words
 
@@ -46,7 +46,7 @@ def build_clip_encoder(
         return FrameEncoder(**shared, max_frames=model.max_frames)
     source = _word_source(settings, len(candidates), grid=grid, channels=channels)
     probe: MLPProbe | None = None
-    if detector.probe == "mlp" and isinstance(source, LearntWords):
+    if detector.probe == "mlp" and isinstance(source, LearntConceptSource):
         probe = MLPProbe(channels=channels, num_candidates=len(candidates))
     return ClipEncoder(
         **shared,
@@ -120,7 +120,7 @@ def _video_encoder(settings: Settings, words: Words) -> S2VTStack | NoVideo | No
 
 def _word_source(
     settings: Settings, num_candidates: int, *, grid: tuple[int, int], channels: int
-) -> LearntWords | GivenWords | None:
+) -> ConceptSource | None:
     model, detector = settings.model, settings.detector
     if not detector.enabled:
         return None

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.data.batches import pad_maps, references, thin
 from ctsan.data.corpus import Clip, Item
-from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoder, ClipEncoding
 from ctsan.tasks.member import Member, joined
 from ctsan.tasks.task import Example, ShownChoice, ShownClip, ShownConcept
 from ctsan.text.words import Words
@@ -259,7 +258,7 @@ class BatchOfClips(Protocol):
     def frozen(self) -> ClipEncoding | None: ...
 
 
-def encode_batch(encoder: ClipEncoder | MeanPooling, batch: BatchOfClips) -> ClipEncoding:
+def encode_batch(encoder: BaseClipEncoder, batch: BatchOfClips) -> ClipEncoding:
     """The clips of a batch by an encoder that learns, or as a frozen one has encoded them."""
     frozen = batch.frozen
     if frozen is None:

@@ -11,12 +11,13 @@ from torch.nn import functional as F
 
 from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.config import DecodingSettings
-from ctsan.data.batches import CaptionBatch, encode_captions, pad_words
+from ctsan.data.batches import encode_captions, pad_words
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores, cider_of_each
 from ctsan.evaluation.grammar import grammar_fault
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
+from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.clips import TaskClips, encode_batch
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.member import Member

@@ -9,9 +9,8 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import nn
 
-from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.data.batches import pad_maps, thin
-from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
+from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
 from ctsan.model.semantic_attention import InputSemanticAttention, OutputSemanticAttention
 from ctsan.text.words import Words
@@ -22,7 +21,7 @@ class SeesClips(Protocol):
     """What the models of all tasks have in common."""
 
     @property
-    def clip_encoder(self) -> ClipEncoder | MeanPooling: ...
+    def clip_encoder(self) -> BaseClipEncoder: ...
 
 
 ModelT = TypeVar("ModelT", bound=SeesClips, covariant=True)
@@ -42,7 +41,7 @@ class Member(Generic[ModelT]):
     words: Words
     max_frames: int
     max_words: int
-    eyes: ClipEncoder | MeanPooling | None = None
+    eyes: BaseClipEncoder | None = None
     standardise: bool = False
 
     @torch.inference_mode()

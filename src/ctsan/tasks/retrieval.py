@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from ctsan.config import Negatives
-from ctsan.data.batches import CaptionBatch
 from ctsan.data.corpus import QueryItem
 from ctsan.model.choice_model import Scored
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.retrieval_model import RetrievalModel, pairwise_margin_loss
+from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.clips import TaskClips, encode_batch, printed
 from ctsan.tasks.losses import attention_losses, detector_losses
 from ctsan.tasks.member import Member

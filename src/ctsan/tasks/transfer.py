@@ -11,7 +11,7 @@ from ctsan.baselines.decoupled_detector import DecoupledDetector
 from ctsan.config import Settings, Transfer, settings_from_json
 from ctsan.errors import UsageError
 from ctsan.model.choice_model import ChoiceModel
-from ctsan.model.clip_encoder import LearntWords
+from ctsan.model.concept_detector import LearntConceptSource
 from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.building import Model
 
@@ -99,7 +99,7 @@ def parts_taken(trained: Model, *, same_task: bool, transfer: Transfer) -> tuple
         detector = trained.clip_encoder.detector
         if isinstance(detector, DecoupledDetector):  # which sees clips by its own
             return (_DETECTOR,)
-        if not isinstance(detector, LearntWords):
+        if not isinstance(detector, LearntConceptSource):
             return ()
         probe = () if trained.clip_encoder.probe is None else (_PROBE,)
         return (_DETECTOR, *_SEEN_BY_DETECTOR, *probe)

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from ctsan.figures import answers
-from ctsan.figures.answers import answer_html, concept_html, legend
 from ctsan.io.atomic import replacing
 from ctsan.tasks.task import Example
+from ctsan.training import example_html
+from ctsan.training.example_html import answer_html, concept_html, legend
 
 NUM_EXAMPLES, NUM_REFERENCES = 12, 3
 
@@ -67,7 +67,7 @@ def _head(title: str, metric: str, examples: Sequence[Example]) -> Iterator[str]
     shown = f"{min(NUM_EXAMPLES, total)} of {total:,}" if total > NUM_EXAMPLES else f"All {total}"
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(title)}</title>\n<style>{answers.STYLE}{_STYLE}</style>\n</head>\n<body>"
+    yield f"<title>{escape(title)}</title>\n<style>{example_html.STYLE}{_STYLE}</style>\n</head>\n<body>"
     yield f"<header>\n<h1>{escape(title)}</h1>"
     yield (
         f"<p>{shown} validation clips, from which the model has not learnt, with what it says of them. They "

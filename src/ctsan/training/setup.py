@@ -12,8 +12,8 @@ from ctsan.baselines.random_words import RandomWords
 from ctsan.config import Settings
 from ctsan.data.corpus import Corpus
 from ctsan.extensions.dual_encoder import DualEncoder
-from ctsan.model.clip_encoder import ClipEncoder, LearntWords
-from ctsan.model.concept_detector import ConceptDetector
+from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.model.concept_detector import ConceptDetector, LearntConceptSource
 from ctsan.tasks.building import (
     Model,
     TaskName,
@@ -104,7 +104,7 @@ def _is_constant(encoder: nn.Module) -> bool:
 
 def _detects(encoder: ClipEncoder) -> bool:
     """Whether its concept words are learnt, jointly or before; NN-SAN's and random ones are not."""
-    return isinstance(encoder.detector, LearntWords | DecoupledDetector)
+    return isinstance(encoder.detector, LearntConceptSource | DecoupledDetector)
 
 
 def _take_detector(model: Model, alone: DetectorModel) -> None:
