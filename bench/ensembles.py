@@ -24,10 +24,10 @@ from torch import Tensor
 from ctsan.data.corpus import Clip
 from ctsan.data.reading import read_corpus
 from ctsan.evaluation.bootstrap import compare
-from ctsan.evaluation.clip_statistics import Tally
-from ctsan.evaluation.retrieval import rank_tallies, ranks
+from ctsan.evaluation.clip_statistics import ClipStatistic
+from ctsan.evaluation.retrieval import rank_statistics, ranks
 from ctsan.runs.trained_run import TrainedRun, load_runs
-from ctsan.tasks.member import joined
+from ctsan.tasks.loaded_model import joined
 from ctsan.tasks.scoring import score_all
 from ctsan.video.store import FeatureStore, Maps
 
@@ -73,15 +73,15 @@ def main() -> None:
     runs = load_runs(options.model)
     by_task = {task: _mean_scores(runs, task, clips, asked) for task in ("embed", "rank", "choose")}
     right = torch.tensor([place for _, place in asked])
-    tallies: dict[str, dict[str, Tally]] = {}
+    statistics: dict[str, dict[str, ClipStatistic]] = {}
     for rule, shares in _RULES.items():
         parts = [(share, by_task[task]) for share, task in zip(shares, by_task, strict=True) if share]
         if all(scores is not None for _, scores in parts):
             mixed = torch.stack([share * scores for share, scores in parts if scores is not None]).sum(dim=0)
-            tallies[rule] = rank_tallies(_by_clip(ranks(mixed, right), right, len(clips)))
-    alone = tallies[next(iter(_RULES))]["MRR"]
+            statistics[rule] = rank_statistics(_by_clip(ranks(mixed, right), right, len(clips)))
+    alone = statistics[next(iter(_RULES))]["MRR"]
     rows = []
-    for rule, own in tallies.items():
+    for rule, own in statistics.items():
         difference = compare(own["MRR"], alone)
         low, high = difference.interval
         figures = [f"{own[name].value:.3f}" for name in ("R@1", "R@5", "R@10", "MRR")]

@@ -30,8 +30,8 @@ from ctsan.data.batches import references, thin
 from ctsan.data.corpus import Clip, Corpus, parts_of
 from ctsan.data.reading import read_corpora
 from ctsan.evaluation.bootstrap import interval
-from ctsan.evaluation.clip_statistics import Tally, mean, ratio
-from ctsan.evaluation.retrieval import rank_tallies
+from ctsan.evaluation.clip_statistics import ClipStatistic, mean, ratio
+from ctsan.evaluation.retrieval import rank_statistics
 from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.extensions.mlp_probe import MLPProbe
 from ctsan.runs.checkpoint import WEIGHTS_FILE, load_weights
@@ -92,7 +92,7 @@ def main() -> None:
     store = open_stores(asked.features, [part.ids for part in parts_of(corpus)])
     held_out = [clip for clip in corpus.split("val") if clip.id in store and clip.captions]
     parts = [with_share(corpus, share, seed=asked.seed) for share in sorted(asked.shares)]
-    rows: list[dict[str, Tally]] = [{} for _ in parts]
+    rows: list[dict[str, ClipStatistic]] = [{} for _ in parts]
     labels = [f"{len(part.split('train')):,} clips" for part in parts]
     if "captions" in asked.models:
         words = prepare_words(corpus.captions("train"), embedding_dim=128)  # none beyond the captions
@@ -112,7 +112,7 @@ def main() -> None:
             corpus.captions("train"),
             embedding_dim=settings.model.embedding_dim,
             vectors=asked.vectors,
-            more_words=settings.retrieval.more_words if asked.vectors else 0,
+            extra_vocabulary=settings.retrieval.extra_vocabulary if asked.vectors else 0,
         )
         for row, part in zip(rows, parts, strict=True):
             embedding = joint_embedding(part, store, words, settings)
@@ -154,12 +154,12 @@ def trained(
 
 def words_right(
     corpus: Corpus, held_out: Sequence[Clip], store: FeatureStore, words: Words
-) -> dict[str, Tally]:
+) -> dict[str, ClipStatistic]:
     """The share of ten words by p - q/2 that stand in a clip's captions; forms of a word count once."""
     clips = [clip for clip in corpus.split("train") if clip.id in store and clip.captions]
     truth = reference(clips, words)
     probe = MLPProbe(channels=store.channels, num_candidates=truth.shape[1])
-    probe.start_from(means(clips, store), truth, torch.ones(len(clips), dtype=torch.bool))
+    probe.fit(means(clips, store), truth, torch.ones(len(clips), dtype=torch.bool))
     ranking = probe(means(held_out, store)).sigmoid() - PRIOR_WEIGHT * truth.mean(dim=0)
     right, lemmas = [], words.concepts.lemma_ids
     for row, own in zip(ranking.argsort(dim=1, descending=True), reference(held_out, words), strict=True):
@@ -182,7 +182,7 @@ def means(clips: Sequence[Clip], store: FeatureStore) -> Tensor:
 @torch.inference_mode()
 def found(
     embedding: DualEncoder, clips: Sequence[Clip], store: FeatureStore, words: Words
-) -> dict[str, Tally]:
+) -> dict[str, ClipStatistic]:
     seen = means(clips, store)[:, None, None, None]
     encoded = embedding.clip_encoder(seen, torch.ones(seen.shape[:2], dtype=torch.bool))
     sentences, clip_of = captions_of(embedding, clips, words)
@@ -190,7 +190,9 @@ def found(
 
 
 @torch.inference_mode()
-def found_by_captions(embedding: DualEncoder, clips: Sequence[Clip], words: Words) -> dict[str, Tally]:
+def found_by_captions(
+    embedding: DualEncoder, clips: Sequence[Clip], words: Words
+) -> dict[str, ClipStatistic]:
     """Clips are the means of their captions, the one that is asked for left out of its own."""
     sentences, clip_of = captions_of(embedding, clips, words)
     sums = sentences.new_zeros(len(clips), sentences.shape[1]).index_add_(0, clip_of, sentences)
@@ -207,7 +209,7 @@ def captions_of(embedding: DualEncoder, clips: Sequence[Clip], words: Words) -> 
     return embedding.embed_sentences(read), torch.arange(len(clips)).repeat_interleave(counts)
 
 
-def judged(scores: Tensor, clip_of: Tensor) -> dict[str, Tally]:
+def judged(scores: Tensor, clip_of: Tensor) -> dict[str, ClipStatistic]:
     """Scores of captions with clips (M, clips); a choice is right if it beats clips that are drawn at random.
 
     A caption that b of the n other clips beat is chosen among five with probability C(n - b, 4) / C(n, 4),
@@ -221,11 +223,11 @@ def judged(scores: Tensor, clip_of: Tensor) -> dict[str, Tally]:
     right = [chances.prod(dim=1)[clip_of == clip] for clip in range(num_clips)]
     return {
         "choice of five": ratio([float(own.sum()) for own in right], [len(own) for own in right]),
-        **rank_tallies(by_clip),
+        **rank_statistics(by_clip),
     }
 
 
-def cells(measured: dict[str, Tally], metrics: Sequence[str]) -> list[str]:
+def cells(measured: dict[str, ClipStatistic], metrics: Sequence[str]) -> list[str]:
     found = []
     for name in metrics:
         if name not in measured:

@@ -55,7 +55,7 @@ from ctsan.data.corpus import Clip, Corpus, Split, parts_of
 from ctsan.data.reading import read_corpora
 from ctsan.errors import CtsanError, UsageError, VideoError
 from ctsan.evaluation.bootstrap import Comparison, compare, interval
-from ctsan.evaluation.clip_statistics import Tally, mean
+from ctsan.evaluation.clip_statistics import ClipStatistic, mean
 from ctsan.evaluation.linear_probe import (
     COMMONEST,
     Matrix,
@@ -67,7 +67,7 @@ from ctsan.evaluation.linear_probe import (
     train_concepts,
     word_truth,
 )
-from ctsan.evaluation.retrieval import rank_tallies, ranks
+from ctsan.evaluation.retrieval import rank_statistics, ranks
 from ctsan.io.device import usable_cores
 from ctsan.text.concepts import Concepts
 from ctsan.text.tokens import tokenize
@@ -158,7 +158,7 @@ class Probed:
     name: str
     channels: int
     penalties: dict[str, float]  # of words, of TF-IDF vectors
-    tallies: dict[Split, dict[str, Tally]]  # of each of METRICS
+    statistics: dict[Split, dict[str, ClipStatistic]]  # of each of METRICS
 
 
 class Probe:
@@ -193,14 +193,14 @@ class Probe:
             name=name,
             channels=train.shape[1],
             penalties={"words": by_words, "tf-idf": by_mrr},
-            tallies={
-                split: {"words": mean(surest[own]), "rise": mean(rise[own])} | rank_tallies(found[own])
+            statistics={
+                split: {"words": mean(surest[own]), "rise": mean(rise[own])} | rank_statistics(found[own])
                 for split in HELD_OUT
                 for own in (places[split],)
             },
         )
 
-    def commonest(self) -> dict[Split, Tally]:
+    def commonest(self) -> dict[Split, ClipStatistic]:
         """Words right of the ten commonest, for every clip the same."""
         frequency = self.words.mean(axis=0)
         truth = self._held_out.words
@@ -212,7 +212,7 @@ class Probe:
         return float(precision_at_top(scores, self._val.words).mean())
 
     def _val_mrr(self, predicted: Matrix) -> float:
-        return rank_tallies(self._val.ranks(predicted))["MRR"].value
+        return rank_statistics(self._val.ranks(predicted))["MRR"].value
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,14 +326,14 @@ def recommend(probed: Sequence[Probed], ratios: Mapping[str, float]) -> tuple[st
     if first.name not in ratios:
         return None, f"Recommended: none. {first.name}, the first, cannot be timed here."
     allowed = [each for each in probed if ratios.get(each.name, math.inf) <= MOST_TIMES]
-    best = max(allowed, key=lambda each: each.tallies["val"]["words"].value)  # the first of equal ones
+    best = max(allowed, key=lambda each: each.statistics["val"]["words"].value)  # the first of equal ones
     limit = f"at most {MOST_TIMES:g} times the time of {first.name}"
     if best is first:
         return best.name, (
             f"Recommended: {best.name}. Of the backbones that take {limit}, none has more words right on "
             "validation."
         )
-    words = compare(best.tallies["val"]["words"], first.tallies["val"]["words"])
+    words = compare(best.statistics["val"]["words"], first.statistics["val"]["words"])
     noise = "beyond noise" if words.verdict == "larger" else "within noise"
     return best.name, (
         f"Recommended: {best.name}. Of the backbones that take {limit}, it has the most words right on "
@@ -396,7 +396,8 @@ def run(arguments: argparse.Namespace) -> None:
     recommended, reason = recommend(probed, ratios)
     differences = {
         each.name: {
-            metric: compare(each.tallies["val"][metric], first.tallies["val"][metric]) for metric in COMPARED
+            metric: compare(each.statistics["val"][metric], first.statistics["val"][metric])
+            for metric in COMPARED
         }
         for each in probed[1:]
     }
@@ -459,8 +460,11 @@ def print_tables(
     for split, title in zip(HELD_OUT, ("validation", "test"), strict=True):
         rows.append((title, COMMONEST, with_interval(commonest[split])))
         for each in probed:
-            tallies = [each.tallies[split][metric] for metric in METRICS]
-            cells = [with_interval(tally, digits=0 if tally is tallies[-1] else 3) for tally in tallies]
+            statistics = [each.statistics[split][metric] for metric in METRICS]
+            cells = [
+                with_interval(statistic, digits=0 if statistic is statistics[-1] else 3)
+                for statistic in statistics
+            ]
             rows.append((title, each.name, *cells, *time_cells(fp32.get(each.name))))
     print_table(rows, ("split", "backbone", *METRICS, "ms/frame", "× first"))
     penalties = [
@@ -494,9 +498,9 @@ def penalty_cell(penalty: float) -> str:
     return f"{penalty:g} (edge of the grid)" if is_edge else f"{penalty:g}"
 
 
-def with_interval(tally: Tally, *, digits: int = 3) -> str:
-    low, high = interval(tally)
-    return f"{tally.value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+def with_interval(statistic: ClipStatistic, *, digits: int = 3) -> str:
+    low, high = interval(statistic)
+    return f"{statistic.value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def shown_difference(compared: Comparison) -> str:
@@ -516,14 +520,14 @@ def as_json(
         "clips": counts,
         "concepts": len(probe.concepts),
         "vocabulary": len(probe.tfidf),
-        "commonest": {split: figures(tally) for split, tally in probe.commonest().items()},
+        "commonest": {split: figures(statistic) for split, statistic in probe.commonest().items()},
         "backbones": [
             {
                 "backbone": each.name,
                 "channels": each.channels,
                 "penalties": each.penalties,
                 **{
-                    split: {metric: figures(each.tallies[split][metric]) for metric in METRICS}
+                    split: {metric: figures(each.statistics[split][metric]) for metric in METRICS}
                     for split in HELD_OUT
                 },
                 "against_first": {
@@ -551,8 +555,8 @@ def as_json(
     }
 
 
-def figures(tally: Tally) -> dict[str, object]:
-    return {"value": tally.value, "interval": interval(tally)}
+def figures(statistic: ClipStatistic) -> dict[str, object]:
+    return {"value": statistic.value, "interval": interval(statistic)}
 
 
 def tell(line: str) -> None:

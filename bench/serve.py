@@ -52,7 +52,7 @@ def main() -> None:
 
 
 @dataclass(slots=True)
-class Tally:
+class ClipStatistic:
     """What clients saw, of all of them together."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # by kind, answered
@@ -66,9 +66,9 @@ class Tally:
 class Client:
     """Asks until told to stop, and then finishes with the clip that it has sent."""
 
-    def __init__(self, address: str, tally: Tally, stop: threading.Event) -> None:
+    def __init__(self, address: str, statistic: ClipStatistic, stop: threading.Event) -> None:
         self._http = httpx.Client(base_url=address, timeout=_PATIENCE)
-        self._tally, self._stop = tally, stop
+        self._tally, self._stop = statistic, stop
 
     def go_on(self, clips: Sequence[Path], tasks: Sequence[str], seed: int) -> None:
         order = random.Random(seed)
@@ -130,7 +130,7 @@ def _questions(tasks: Sequence[str]) -> Iterator[tuple[str, str, str, dict[str, 
 
 def measure(models: Sequence[Path], clips: Sequence[Path], *, clients: int, seconds: float) -> dict[str, Any]:
     """Clients at a server for some time, with a worker killed half-way."""
-    tally, stop = Tally(), threading.Event()
+    statistic, stop = ClipStatistic(), threading.Event()
     with tempfile.TemporaryDirectory() as folder:
         spool = Path(folder)
         with _server(models, spool) as (address, process):
@@ -138,7 +138,7 @@ def measure(models: Sequence[Path], clips: Sequence[Path], *, clients: int, seco
             before = _megabytes(process)
             asking = [
                 threading.Thread(
-                    target=Client(address, tally, stop).go_on, args=(clips, status["tasks"], seed)
+                    target=Client(address, statistic, stop).go_on, args=(clips, status["tasks"], seed)
                 )
                 for seed in range(clients)
             ]
@@ -161,20 +161,20 @@ def measure(models: Sequence[Path], clips: Sequence[Path], *, clients: int, seco
     return {
         "clients": clients,
         "seconds": took,
-        "clips_taken": tally.sent,
-        "clips_finished": tally.finished,
+        "clips_taken": statistic.sent,
+        "clips_finished": statistic.finished,
         "workers_killed": killed,
         "requests": {
             what: {
                 "answered": len(times),
-                "told_to_wait": tally.waits[what],
+                "told_to_wait": statistic.waits[what],
                 "median_s": float(np.percentile(times, 50)),
                 "p95_s": float(np.percentile(times, 95)),
                 "p99_s": float(np.percentile(times, 99)),
             }
-            for what, times in tally.seconds.items()
+            for what, times in statistic.seconds.items()
         },
-        "failures": tally.failures,
+        "failures": statistic.failures,
         "memory_mb": {"before": before, "highest": peak, "after": after},
         "files_left": left,
         "files_left_after_stop": len(remains),

@@ -28,7 +28,7 @@ from tabulate import tabulate
 
 from ctsan.video.clip_index import INDEX_FILE, ClipIndex, ClipRecord
 from ctsan.video.extraction import BLOCK, fill_store
-from ctsan.video.store import ClipFeatures, FeatureStore, Recipe
+from ctsan.video.store import FeatureStore, Recipe, StoredFeatures
 
 FRAMES, CHANNELS = 4, 8
 TENSOR_BYTES = FRAMES * (CHANNELS * 2 + 8)  # float16 maps, float64 times
@@ -41,9 +41,9 @@ def clip_name(number: int) -> str:
     return f"clips/scene-{number % 1000:03}/clip_{number:08}.mp4"
 
 
-def features_of(_: Path) -> ClipFeatures:
+def features_of(_: Path) -> StoredFeatures:
     maps = np.arange(FRAMES * CHANNELS, dtype=np.float16).reshape(FRAMES, 1, 1, CHANNELS)
-    return ClipFeatures(maps=maps, times=np.arange(FRAMES) * 10 / 24)
+    return StoredFeatures(maps=maps, times=np.arange(FRAMES) * 10 / 24)
 
 
 def fill_seconds(folder: Path, numbers: range, source: Path) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,9 @@ def caption(clip: str, folder: Path) -> str:
     state = {"concepts": concepts, "hidden": states["hidden"], "cell": states["cell"]}
     while len(said) <= model["max_words"]:
         scores, state["hidden"], state["cell"] = step.run(None, {"last": np.array(said[-1:])} | state)
-        again = [after for word, after in pairwise(said) if word == said[-1] and not model["repeats"]]
+        n = model["no_repeat_ngram"]
+        ngrams = [said[start : start + n] for start in range(len(said) - n + 1)] if n else []
+        again = [ngram[-1] for ngram in ngrams if ngram[:-1] == said[len(said) - n + 1 :]]
         nothing_yet = [model["end"]] if len(said) == 1 else []  # a sentence has a word
         scores[:, model["never"] + again + nothing_yet] = -np.inf
         if (best := int(scores.argmax())) == model["end"]:

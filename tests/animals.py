@@ -13,11 +13,11 @@ from ctsan.text.concepts import Concept, Concepts
 from ctsan.text.vocabulary import SPECIALS, Vocabulary
 from ctsan.text.words import Words
 from ctsan.video.store import (
-    ClipFeatures,
     ClipRecord,
     FeatureStore,
     Manifest,
     Recipe,
+    StoredFeatures,
     write_clip,
     write_manifest,
 )
@@ -63,7 +63,7 @@ def store(clips: Sequence[Clip], start: Start, tmp_path_factory: pytest.TempPath
         maps = 0.1 * random.normal(size=(3 + number % 3, *GRID, CHANNELS))
         maps[:, animal // 2, animal % 2, animal] += 3
         maps[deed, :, :, 4] += 3
-        write_clip(folder, clip.id, ClipFeatures(maps.astype(np.float16), None), recipe="", source="")
+        write_clip(folder, clip.id, StoredFeatures(maps.astype(np.float16), None), recipe="", source="")
         records[clip.id] = ClipRecord(len(maps), 0, 0)
     write_manifest(folder, Manifest(recipe, records, {}))
     return FeatureStore(start.features(folder, folder.with_name("jittered")))

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from ctsan.data.corpus import BlankItem, ChoiceItem, Item
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.blank import AskedBlank, fill
-from ctsan.tasks.member import Member
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.scoring import score_all
 from ctsan.video.store import FeatureStore, Maps, read_header, write_clip
 
@@ -105,7 +105,9 @@ class Margins:
             lines.write("".join(rows))
 
 
-def scores_of(member: Member[Any], items: Sequence[Item], encoding: ClipEncoding) -> tuple[Tensor, Tensor]:
+def scores_of(
+    member: LoadedModel[Any], items: Sequence[Item], encoding: ClipEncoding
+) -> tuple[Tensor, Tensor]:
     """What each answer to each item scores, and the places of the right ones; a row of `encoding` an item.
 
     Blanks have probabilities of words, and queries are asked of the clips of all items.
@@ -127,7 +129,7 @@ def scores_of(member: Member[Any], items: Sequence[Item], encoding: ClipEncoding
     return torch.stack(rows), torch.tensor(right)
 
 
-def lead(member: Member[Any], items: Sequence[Item], store: FeatureStore) -> float:
+def lead(member: LoadedModel[Any], items: Sequence[Item], store: FeatureStore) -> float:
     """By how much the right answer to the hardest item is above the best wrong one.
 
     A model that answers every item rightly has a lead above 0; how far above tells what rounding can change.

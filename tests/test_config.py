@@ -14,10 +14,11 @@ from ctsan.config import (
     EnsembleSettings,
     Settings,
     check_resumable,
+    described_settings,
     load_settings,
     settings_from_json,
 )
-from ctsan.errors import UsageError
+from ctsan.errors import UsageError, warn_renamed
 from ctsan.tasks.building import PRIMARY_METRICS
 
 
@@ -32,12 +33,16 @@ def test_the_paper_profile_has_the_papers_values() -> None:
     assert (paper.model.hidden_dim, paper.model.embedding_dim, paper.model.num_layers) == (500, 300, 2)
     assert (paper.detector.num_concepts, paper.detector.num_candidates) == (10, 2000)
     assert (paper.model.dropout, paper.optimiser.learning_rate) == (0.2, 1e-4)
-    assert (paper.attention.input, paper.attention.output, paper.detector.weighted) == (True, True, False)
+    assert (paper.attention.input, paper.attention.output, paper.detector.confidence_weighted) == (
+        True,
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_settings_survive_json(profile: str) -> None:
-    settings = load_settings(profile, ["training.seed=7", "detector.weighted=true"])
+    settings = load_settings(profile, ["training.seed=7", "detector.confidence_weighted=true"])
     assert settings_from_json(json.loads(json.dumps(settings.to_json()))) == settings
 
 
@@ -66,7 +71,7 @@ def test_a_task_has_its_defaults_in_every_profile_and_overrides_come_after_them(
         embed = load_settings(profile, ["training.steps=7"], task="embed")
         assert (embed.training.batch_size, embed.training.steps) == (256, 7)
         assert (embed.optimiser.learning_rate, embed.optimiser.weight_decay) == (1e-3, 0.05)
-        assert (embed.retrieval.regression, embed.retrieval.phrases) == (True, 16000)
+        assert (embed.retrieval.ridge_init, embed.retrieval.phrases) == (True, 16000)
         assert embed.model == usual.model
         assert load_settings(profile, ["training.epochs=3"], task="embed").training.steps == 0
     assert set(TASK_DEFAULTS) == set(PRIMARY_METRICS)
@@ -77,10 +82,10 @@ def test_a_task_has_its_defaults_in_every_profile_and_overrides_come_after_them(
 def test_unknown_names_are_refused_with_a_suggestion() -> None:
     expected = "Unknown setting 'num_concept' in [detector]. Did you mean 'num_concepts'?"
     assert message_of("detector.num_concept=5") == expected
-    assert message_of("detektor.weighted=true") == "Unknown section [detektor]. Did you mean 'detector'?"
+    assert message_of("detektor.probe=mlp") == "Unknown section [detektor]. Did you mean 'detector'?"
     assert message_of(profile="papers") == "Unknown profile 'papers'. Did you mean 'paper'?"
     assert message_of(profile="x") == "Unknown profile 'x'. There are paper and laptop."
-    expected = "Unknown setting 'xyz' in [attention]. It has input, output, compares."
+    expected = "Unknown setting 'xyz' in [attention]. It has input, output, contrastive_init."
     assert message_of("attention.xyz=1") == expected
 
 
@@ -103,7 +108,7 @@ def test_values_out_of_kind_or_range_are_refused(override: str, expected: str) -
     assert message_of(override) == f"Setting {override.partition('=')[0]} {expected}"
 
 
-@pytest.mark.parametrize("override", ["detector", "detector.weighted", "=3", "beam=3"])
+@pytest.mark.parametrize("override", ["detector", "detector.confidence_weighted", "=3", "beam=3"])
 def test_what_sets_nothing_is_refused(override: str) -> None:
     assert message_of(override).startswith(f"{override!r} sets nothing. Write section.setting=value")
 
@@ -119,10 +124,10 @@ def test_more_concepts_than_candidates_are_refused() -> None:
 
 def test_json_with_unknown_or_wrong_settings_is_refused() -> None:
     stored = Settings().to_json()
-    stored["detector"] |= {"num_trace": 3, "weighted": 1}
+    stored["detector"] |= {"num_trace": 3, "confidence_weighted": 1}
     with pytest.raises(UsageError) as caught:
         settings_from_json(stored)
-    assert "Setting detector.weighted cannot be 1. It must be true or false." in str(caught.value)
+    assert "Setting detector.confidence_weighted cannot be 1. It must be true or false." in str(caught.value)
     assert "Unknown setting 'num_trace' in [detector]." in str(caught.value)
     wrong: tuple[object, ...] = ([], {"model": 3}, None)
     for nonsense in wrong:
@@ -143,11 +148,13 @@ def test_a_run_goes_on_with_the_same_settings_or_for_longer() -> None:
 
 def test_a_run_that_is_older_than_a_setting_goes_on_with_its_default() -> None:
     stored = Settings().to_json()
-    del stored["training"]["keep_clips"]
+    del stored["training"]["freeze_clip_encoder"]
     check_resumable(Path("settings.json"), stored, Settings().to_json())
-    with pytest.raises(UsageError, match="training.keep_clips is False there and True now"):
+    with pytest.raises(UsageError, match="training.freeze_clip_encoder is False there and True now"):
         check_resumable(
-            Path("settings.json"), stored, load_settings("paper", ["training.keep_clips=true"]).to_json()
+            Path("settings.json"),
+            stored,
+            load_settings("paper", ["training.freeze_clip_encoder=true"]).to_json(),
         )
 
 
@@ -184,6 +191,40 @@ def test_settings_that_have_another_name_now_are_read(rank_by: str, prior_weight
     old["detector"] |= {"rank_by": rank_by, "probe": False}
     read = settings_from_json(old)
     assert (read.detector.prior_weight, read.detector.probe) == (prior_weight, "none")
+
+
+def test_stored_settings_with_old_names_are_translated_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    new = load_settings(
+        "laptop", ["rerank.embedding_weight=0.4", "training.hflip=true", "detector.confidence_weighted=true"]
+    )
+    old = new.to_json()
+    old["decoding"] |= {"suiting": 0.4, "expecting": old.pop("rerank")["cider_weight"], "repeats": False}
+    old["training"] |= {"mirror": old["training"].pop("hflip"), "keep_clips": False}
+    old["detector"] |= {"weighted": True, "pace": old["detector"].pop("lr_scale")}
+    del old["decoding"]["no_repeat_ngram"], old["detector"]["confidence_weighted"]
+    del old["training"]["freeze_clip_encoder"]
+    assert settings_from_json(old) == new
+    check_resumable(Path("run/settings.json"), old, new.to_json())
+    assert caplog.text == ""
+
+
+def test_a_setting_is_taken_by_its_old_name_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    overrides = ["decoding.repeats=False", "decoding.suiting=0.5", "decoding.suiting=0.4"]
+    warn_renamed.cache_clear()
+    settings = load_settings("paper", overrides)
+    assert (settings.decoding.no_repeat_ngram, settings.rerank.embedding_weight) == (2, 0.4)
+    load_settings("paper", overrides)
+    assert [record.message for record in caplog.records] == [
+        "decoding.repeats is called decoding.no_repeat_ngram now.",
+        "decoding.suiting is called rerank.embedding_weight now.",
+    ]
+
+
+def test_every_setting_says_what_it_does() -> None:
+    for each in described_settings():
+        assert each.help.endswith("."), f"{each.section}.{each.name}"
 
 
 @pytest.mark.parametrize("probe", [True, "ridge"])

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ctsan.video.store import (
-    ClipFeatures,
     ClipRecord,
     FeatureStore,
     Manifest,
     Recipe,
+    StoredFeatures,
     write_clip,
     write_manifest,
 )
@@ -23,7 +23,7 @@ def test_jitter_is_relative_noise_on_a_copy_of_the_features(tmp_path: Path) -> N
     folder, out = tmp_path / "features", tmp_path / "jittered"
     maps = np.random.default_rng(0).normal(size=(4, 7, 7, 50)).astype(np.float16)
     maps[0] = 0
-    write_clip(folder, "a", ClipFeatures(maps, np.arange(4.0), maps[::-1].copy()), recipe="r", source="s")
+    write_clip(folder, "a", StoredFeatures(maps, np.arange(4.0), maps[::-1].copy()), recipe="r", source="s")
     write_manifest(folder, Manifest(Recipe("mine", (7, 7), 50, True, {}), {"a": ClipRecord(4, 0, 0)}, {}))
     assert Start(seed=3).features(folder, out) == folder
     found = FeatureStore(Start(seed=3, jitter=1e-4).features(folder, out))["a"]

@@ -26,7 +26,7 @@ def small_clip_encoder(*, with_detector: bool = True, weighted: bool = False) ->
         hidden_dim=D,
         detector=detector if with_detector else None,
         num_concepts=K,
-        weighted=weighted,
+        confidence_weighted=weighted,
     )
 
 

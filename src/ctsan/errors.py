@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 
 
@@ -84,3 +86,9 @@ def did_you_mean(given: str, known: Iterable[str], *, cutoff: float = 0.6) -> st
     """
     nearest = get_close_matches(given.lower(), sorted(known), n=1, cutoff=cutoff)
     return f"Did you mean {nearest[0]!r}? " if nearest else ""
+
+
+@cache  # once for each name
+def warn_renamed(old: str, new: str) -> None:
+    """Say what something is called now; the old name is still read."""
+    logging.getLogger(__name__).warning("%s is called %s now.", old, new)

@@ -53,7 +53,9 @@ def pooled() -> DescriptionModel:
         channels=C, embedding=torch.randn(WORDS, E), candidate_words=torch.arange(3), hidden_dim=D
     )
     decoder = PooledDecoder(embedding=encoder.embedding, hidden_dim=D)
-    return DescriptionModel(clip_encoder=encoder, hidden_dim=D, decoder=decoder, say_from_words=True).eval()
+    return DescriptionModel(
+        clip_encoder=encoder, hidden_dim=D, decoder=decoder, init_output_from_embeddings=True
+    ).eval()
 
 
 MODELS = pytest.mark.parametrize("model", [s2vt(), temporal(), pooled()], ids=["s2vt", "temporal", "pooled"])

@@ -10,7 +10,7 @@ from ctsan.baselines.average_detector import AverageDetector
 from ctsan.baselines.decoupled_detector import DecoupledDetector
 from ctsan.baselines.nearest_words import NearestWords
 from ctsan.baselines.random_words import RandomWords
-from ctsan.evaluation.concepts import concept_tallies, precision_at_k
+from ctsan.evaluation.concepts import concept_statistics, precision_at_k
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector, RegionReducer, concept_loss
 from ctsan.model.semantic_attention import (
@@ -106,7 +106,7 @@ def test_a_clip_has_no_more_words_than_the_nearest_one(maps: Tensor) -> None:
     torch.testing.assert_close(encoding.concepts[1, 0], encoder.embedding.weight[7])
     reference = torch.zeros(B, V)
     reference[0, 9] = reference[1, 7] = 1
-    measured = concept_tallies(encoding.concept_words, encoding.detection.scores, reference)
+    measured = concept_statistics(encoding.concept_words, encoding.detection.scores, reference)
     assert measured["precision"].value == pytest.approx((1 / 2 + 1) / 2)  # of the two clips with words
     assert precision_at_k(encoding.detection.scores, reference, K) == pytest.approx(2 / 3)  # of three words
 
@@ -175,7 +175,7 @@ def test_a_decoupled_detector_says_what_the_trained_one_says_and_never_learns(ma
     fresh = ConceptDetector(hidden_dim=D, grid=(H, H), num_candidates=V, attention_dim=4)
     decoupled = DecoupledDetector(channels=C, hidden_dim=D, region_kernel=3, detector=fresh)
     means, scales = torch.arange(C).float(), torch.full((C,), 2.0)
-    decoupled.start_from(reduce=reduce, detector=trained, means=means, scales=scales)
+    decoupled.init_from(reduce=reduce, detector=trained, means=means, scales=scales)
     decoupled.train()
     detection = decoupled(maps, all_real(maps))
     expected = trained(reduce((maps - means) / scales), all_real(maps))

@@ -10,7 +10,7 @@ import pytest
 from commands import ctsan
 from ctsan.data.corpus import Corpus, parts_of
 from ctsan.data.reading import inspect_corpora, inspect_corpus, read_corpora, read_corpus
-from ctsan.errors import CorpusError, UsageError
+from ctsan.errors import CorpusError, UsageError, warn_renamed
 
 
 def make(
@@ -31,7 +31,7 @@ def make(
 def learnt(corpus: Corpus) -> list[tuple[str, int, bool]]:
     """The training clips by folder and name, how often each counts, and whether others captioned it."""
     return [
-        (f"{clip.path.parent.name}/{clip.path.name}", clip.times, clip.others)
+        (f"{clip.path.parent.name}/{clip.path.name}", clip.repeat, clip.external)
         for clip in corpus.split("train")
     ]
 
@@ -45,7 +45,7 @@ def test_own_captions_are_half_of_what_is_learnt_and_alone_in_what_is_measured(t
         *(("own/a.mp4", 5, False), ("own/b.mp4", 5, False)),  # 2 x 5 captions beside 5 x 2
         *((f"more/{n}.png", 1, True) for n in range(5)),
     ]
-    assert [(clip.id, clip.split, clip.times) for clip in both if clip.split != "train"] == [
+    assert [(clip.id, clip.split, clip.repeat) for clip in both if clip.split != "train"] == [
         ("c.mp4", "val", 1),
         ("d.mp4", "test", 1),
     ]
@@ -66,11 +66,11 @@ def test_an_external_corpus_without_splits_is_learnt_from_as_a_whole(tmp_path: P
     assert both.has_own_splits
     unsplit = read_corpora([bare], external=[own])  # own splits are made as without the external corpus
     alone = {clip.path: clip.split for clip in read_corpus(bare)}
-    assert {clip.path: clip.split for clip in unsplit if not clip.others} == alone
+    assert {clip.path: clip.split for clip in unsplit if not clip.external} == alone
 
 
 def test_files_that_are_held_and_sources_that_are_held_out_are_left_out(tmp_path: Path) -> None:
-    own = make(tmp_path / "own", {"a.mp4": "train", "b.mp4": "val", "c.mp4": "test"}, times=3, note="holiday")
+    own = make(tmp_path / "own", {"a.mp4": "train", "b.mp4": "val", "c.mp4": "test"}, repeat=3, note="sea")
     more = make(tmp_path / "more", {"b.mp4": "train", "d.mp4": "train"})  # another b than ours
     (more / "link.mp4").symlink_to(own / "b.mp4")
     rows = [
@@ -82,12 +82,12 @@ def test_files_that_are_held_and_sources_that_are_held_out_are_left_out(tmp_path
     film = make(tmp_path / "film", {"e.mp4": "test"}, source="film")
     again = tmp_path / "again.jsonl"
     again.write_text(json.dumps({"clip": str(more / "d.mp4"), "captions": ["it"], "split": "train"}) + "\n")
-    new = make(tmp_path / "new", {"f.mp4": "train"}, times=7)
+    new = make(tmp_path / "new", {"f.mp4": "train"}, repeat=7)
     both, problems = inspect_corpora([own, film], external=[more, new])
     assert not problems
     expected = [("own/a.mp4", 3, False), *((name, 1, True) for name in ("more/b.mp4", "more/d.mp4"))]
     assert learnt(both) == [*expected, ("new/f.mp4", 1, True)]
-    assert both.clips[0].extra == {"note": "holiday"}
+    assert both.clips[0].extra == {"note": "sea"}
     _, problems = inspect_corpora([own, film], external=[more, again])  # a file is taken once
     assert [(problem.file, problem.what[:34]) for problem in problems] == [
         (again, "no clip of it can be learnt from: ")
@@ -111,7 +111,7 @@ def test_what_brings_nothing_or_is_given_twice_is_refused(tmp_path: Path) -> Non
 
 def test_clips_that_are_marked_already_stay_others_and_count_among_them(tmp_path: Path) -> None:
     own = make(tmp_path / "own", {"own.mp4": "train", "own-2.mp4": "val"})
-    marked = make(tmp_path / "marked", {"marked.mp4": "train"}, others=True)
+    marked = make(tmp_path / "marked", {"marked.mp4": "train"}, external=True)
     most = make(tmp_path / "most", {"most.mp4": "train"})
     assert learnt(read_corpora([own, marked], external=[most])) == [
         ("own/own.mp4", 2, False),
@@ -127,11 +127,11 @@ def test_clips_that_are_marked_already_stay_others_and_count_among_them(tmp_path
 def test_tables_say_in_any_case_that_others_captioned_a_clip(tmp_path: Path) -> None:
     for name in ("a.mp4", "b.mp4"):
         (tmp_path / name).touch()
-    rows = ["clip,caption,split,others", "a.mp4,a dog runs,train,TRUE", "a.mp4,a dog,train,true"]
+    rows = ["clip,caption,split,external", "a.mp4,a dog runs,train,TRUE", "a.mp4,a dog,train,true"]
     (tmp_path / "clips.csv").write_text("\n".join([*rows, "b.mp4,a cat,train,"]), encoding="utf-8")
     corpus, problems = inspect_corpus(tmp_path)
     assert not problems
-    assert [clip.others for clip in corpus] == [True, False]
+    assert [clip.external for clip in corpus] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -140,34 +140,46 @@ def test_tables_say_in_any_case_that_others_captioned_a_clip(tmp_path: Path) -> 
 def test_whether_others_captioned_a_clip_is_true_or_false(
     tmp_path: Path, written: object, read: bool
 ) -> None:
-    row = {"clip": "a.mp4", "captions": ["a dog runs"], "split": "train", "others": written}
+    row = {"clip": "a.mp4", "captions": ["a dog runs"], "split": "train", "external": written}
     (tmp_path / "a.mp4").touch()
     (tmp_path / "clips.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     [clip] = read_corpus(tmp_path)
-    assert clip.others is read
+    assert clip.external is read
 
 
 @pytest.mark.parametrize("others", ["some", 2, None])
 def test_others_that_are_neither_are_a_problem(tmp_path: Path, others: object) -> None:
-    row = {"clip": "a.mp4", "captions": ["a dog runs"], "others": others}
+    row = {"clip": "a.mp4", "captions": ["a dog runs"], "external": others}
     (tmp_path / "clips.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     _, problems = inspect_corpus(tmp_path)
-    assert [problem.line for problem in problems if '"others" is neither true nor false' in problem.what] == [
-        1
-    ]
+    wrong = [problem.line for problem in problems if '"external" is neither true nor false' in problem.what]
+    assert wrong == [1]
 
 
 @pytest.mark.parametrize("times", [0, 1001, "often", 1.5, None])
 def test_times_that_are_no_number_are_a_problem(tmp_path: Path, times: object) -> None:
-    row = {"clip": "a.mp4", "captions": ["a dog runs"], "times": times}
+    row = {"clip": "a.mp4", "captions": ["a dog runs"], "repeat": times}
     (tmp_path / "clips.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     _, problems = inspect_corpus(tmp_path)
-    assert [problem.line for problem in problems if '"times" is not a whole number' in problem.what] == [1]
+    assert [problem.line for problem in problems if '"repeat" is not a whole number' in problem.what] == [1]
 
 
 def test_a_check_counts_clips_that_are_marked(tmp_path: Path) -> None:
     own = make(tmp_path / "own", {"a.mp4": "train", "b.mp4": "val", "c.mp4": "test"})
-    marked = make(tmp_path / "marked", {"1.png": "train", "2.png": "train"}, others=True)
+    marked = make(tmp_path / "marked", {"1.png": "train", "2.png": "train"}, external=True)
     table = ctsan("corpus", "check", own, marked, "--no-video").stdout
-    assert ["captioned", "by", "others", "2", "clips"] in [line.split() for line in table.splitlines()]
-    assert "others" not in ctsan("corpus", "check", own, "--no-video").stdout
+    assert ["external", "2", "clips"] in [line.split() for line in table.splitlines()]
+    assert "external" not in ctsan("corpus", "check", own, "--no-video").stdout
+
+
+def test_keys_are_read_by_their_old_names_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_renamed.cache_clear()
+    old = make(tmp_path / "old", {"a.mp4": "train", "b.mp4": "val"}, others=True, times=3)
+    assert [(clip.external, clip.repeat) for clip in read_corpus(old)] == [(True, 3)] * 2
+    file = old / "clips.jsonl"
+    assert sorted(record.message for record in caplog.records) == [
+        f"{file}: the key others is called external now.",
+        f"{file}: the key times is called repeat now.",
+    ]

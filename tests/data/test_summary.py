@@ -13,7 +13,7 @@ from ctsan.data.summary import check_clips, summarise
 def corpus(write):
     lines = [
         {"clip": "a.avi", "captions": ["A man drives.", "a man sings"], "split": "train", "source": "x"},
-        {"clip": "b.avi", "captions": ["a dog"], "split": "train", "source": "x", "others": True},
+        {"clip": "b.avi", "captions": ["a dog"], "split": "train", "source": "x", "external": True},
         {"clip": "text.avi", "captions": ["a cat"], "split": "test"},
         {"clip": "none.avi", "captions": [], "split": "test"},
     ]
@@ -45,7 +45,7 @@ def test_the_summary_counts_everything(corpus):
         "distinct_words": 6,
         "hours": 0.001,
         "splits": {"train": {"clips": 2, "captions": 3}, "test": {"clips": 2, "captions": 1}},
-        "others": 1,
+        "external": 1,
         "items": {},
         "features_only": 0,
         "missing": 1,

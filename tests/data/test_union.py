@@ -29,7 +29,7 @@ def row(clip: str, split: str | None = "train", **more: object) -> dict[str, Any
 
 def test_clips_keep_their_splits_and_only_ids_that_two_corpora_have_change(tmp_path: Path) -> None:
     own = make(
-        tmp_path / "own", row("a.mp4"), row("b.mp4", "val"), row("c.mp4", "test", others=True, times=3)
+        tmp_path / "own", row("a.mp4"), row("b.mp4", "val"), row("c.mp4", "test", external=True, repeat=3)
     )
     more = make(tmp_path / "more", row("a.mp4", "test"), row("d.mp4", "val"))
     both = read_corpora([own, more])
@@ -40,7 +40,9 @@ def test_clips_keep_their_splits_and_only_ids_that_two_corpora_have_change(tmp_p
         ("more/a.mp4", "test", "more"),
         ("d.mp4", "val", "more"),
     ]
-    assert [(clip.others, clip.times) for clip in both] == [(False, 1)] * 2 + [(True, 3)] + [(False, 1)] * 2
+    assert [(clip.external, clip.repeat) for clip in both] == [(False, 1)] * 2 + [(True, 3)] + [
+        (False, 1)
+    ] * 2
     turned = read_corpora([more, own])  # the order changes no id
     assert {(clip.id, clip.path) for clip in turned} == {(clip.id, clip.path) for clip in both}
     assert [part.ids for part in parts_of(both)] == [

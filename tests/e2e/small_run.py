@@ -11,7 +11,7 @@ SMALL = [
         "detector.num_concepts=4",
         "training.batch_size=4",
         "training.epochs=2",
-        "training.mirror=false",
+        "training.hflip=false",
         "decoding.max_words=12",
     )
 ]

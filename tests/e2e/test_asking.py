@@ -17,7 +17,7 @@ import ctsan.inference.featurizer
 from commands import ctsan as real_command
 from commands import ctsan_here as ask
 from ctsan.errors import CtsanError, UsageError, VideoError
-from ctsan.inference.featurizer import Watcher
+from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.inference.predictor import Predictor
 from ctsan.runs.trained_run import load_runs
 from ctsan.tasks.scoring import score_all
@@ -32,8 +32,8 @@ def clip(shapes: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def watcher() -> Watcher:
-    return Watcher(None)
+def featurizer() -> ClipFeaturizer:
+    return ClipFeaturizer(None)
 
 
 def models(runs: Runs, *names: str) -> list[object]:
@@ -56,7 +56,9 @@ def test_a_blank_is_filled_by_the_real_command(runs: Runs, clip: Path) -> None:
     assert len(answer["concepts"]) == 4
 
 
-def test_words_of_several_runs_have_their_mean_probability(runs: Runs, clip: Path, watcher: Watcher) -> None:
+def test_words_of_several_runs_have_their_mean_probability(
+    runs: Runs, clip: Path, featurizer: ClipFeaturizer
+) -> None:
     sentence = "a ___ star leaves to the <BLANK>"
     alone = [Predictor.load(runs[name]).fill(clip, sentence, n_best=10**6) for name in ("fill", "fill2")]
     together = Predictor.load(runs["fill"], runs["fill2"]).fill(clip, sentence, n_best=10**6)
@@ -71,7 +73,7 @@ def test_words_of_several_runs_have_their_mean_probability(runs: Runs, clip: Pat
     # Confidences of the concept words are means as well.
     both = Predictor.load(runs["fill"], runs["fill2"]).runs
     confidences: dict[str, float] = dict.fromkeys(both[0].member.words.concepts.words, 0.0)
-    for run, encoding in zip(both, watcher.watch(clip, both).encodings, strict=True):
+    for run, encoding in zip(both, featurizer.watch(clip, both).encodings, strict=True):
         assert encoding.detection is not None
         found = encoding.detection.confidences[0].tolist()
         for word, confidence in zip(run.member.words.concepts.words, found, strict=True):
@@ -123,7 +125,7 @@ def test_a_choice_by_the_real_command_is_the_mean_of_the_runs(runs: Runs, clip: 
 
 
 def test_clips_are_ranked_by_the_real_command(
-    runs: Runs, shapes: Path, tmp_path: Path, watcher: Watcher
+    runs: Runs, shapes: Path, tmp_path: Path, featurizer: ClipFeaturizer
 ) -> None:
     names = ("rank", "choose", "rank2")
     (tmp_path / "text.mp4").write_text("no video")
@@ -143,7 +145,7 @@ def test_clips_are_ranked_by_the_real_command(
     assert members[0].member.model.score_scale.item() != 1
     for path in list(found)[::4]:
         scores = []
-        for run, encoding in zip(members, watcher.watch(Path(path), members).encodings, strict=True):
+        for run, encoding in zip(members, featurizer.watch(Path(path), members).encodings, strict=True):
             own, model = score_all(run.member, ["a star leaves"], encoding).item(), run.member.model
             scores.append((own - model.score_mean.item()) / model.score_scale.item())
         assert found[path] == pytest.approx(sum(scores) / 3, abs=1e-4)
@@ -237,7 +239,7 @@ def test_effects_come_with_attention(runs: Runs, clip: Path, capsys: pytest.Capt
     predictor = Predictor.load(runs["describe"])
     predictor.describe(clip)
     member = predictor.runs[0].member
-    encoding = Watcher(None).watch(clip, predictor.runs).encodings[0]
+    encoding = ClipFeaturizer(None).watch(clip, predictor.runs).encodings[0]
     first = member.words.vocabulary.encode(words)[0]
     with torch.inference_mode():
         whole, *without = (

@@ -45,9 +45,9 @@ def test_help_promises_of_a_corpus_what_its_commands_do() -> None:
     commands = ctsan("corpus", "--help").stdout.partition("Commands:")[2]
     assert [line.split()[0] for line in commands.strip().splitlines()] == [
         "check",
+        "human-agreement",
         "items",
         "make",
-        "people",
     ]
 
 
@@ -124,7 +124,7 @@ def test_features_are_made_once_and_reported(shapes: Path, tmp_path: Path) -> No
     assert all(8 <= len(store[clip].maps) <= 12 for clip in store)  # 3.5 to 5 s
     assert (
         "made in another way"
-        in ctsan("features", shapes, "--out", tmp_path / "f", "--mirror", exit_code=2).stderr
+        in ctsan("features", shapes, "--out", tmp_path / "f", "--hflip", exit_code=2).stderr
     )
 
 
@@ -251,7 +251,7 @@ def test_item_files_are_checked_with_their_corpus(shapes: Path, tmp_path: Path) 
         (("--backbone", "efficientnet-lite9"), "Unknown backbone 'efficientnet-lite9'. Did you mean"),
         (("--engine", "tensorflow"), "Unknown engine 'tensorflow'. There are: onnxruntime, openvino, torch."),
         (("--pool",), "--pool goes with --import"),
-        (("--import", ".", "--mirror"), "do not go with --import"),
+        (("--import", ".", "--hflip"), "do not go with --import"),
         (("--import", "nowhere"), "nowhere: there is no such folder"),
     ],
 )

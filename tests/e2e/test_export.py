@@ -17,7 +17,7 @@ from ctsan.errors import CtsanError, UsageError
 from ctsan.export.onnx import TOLERANCE, export_onnx
 from ctsan.inference.predictor import Predictor
 from ctsan.runs.trained_run import load_runs
-from ctsan.tasks.saying import NEVER_SAID
+from ctsan.tasks.captioning import NEVER_SAID
 from ctsan.text.vocabulary import BOS, EOS
 from ctsan.video.store import FeatureStore
 

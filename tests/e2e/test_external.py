@@ -40,9 +40,9 @@ def test_a_run_learns_from_external_clips_and_is_chosen_by_its_own(
     train = ("train", "describe", *own, "--out", out, *QUICK)
     first = ctsan(*train, *beside)
     clips = read_corpora([shapes / "corpus"], external=[more / "more"])
-    external = [clip for clip in clips.split("train") if clip.others]
-    own_clips = [clip for clip in clips.split("train") if not clip.others]
-    [times] = {clip.times for clip in own_clips}
+    external = [clip for clip in clips.split("train") if clip.external]
+    own_clips = [clip for clip in clips.split("train") if not clip.external]
+    [times] = {clip.repeat for clip in own_clips}
     assert times > 1
     assert len(external) == len(read_corpus(more / "more").split("train"))
     captions = sum(len(clip.captions) for clip in external)

@@ -36,12 +36,12 @@ SMALL = (
     "--set=model.max_frames=6",
     "--set=detector.attention_dim=16",
     "--set=detector.dropout=0.2",
-    "--set=detector.pace=1",
+    "--set=detector.lr_scale=1",
     "--set=optimiser.learning_rate=0.005",
     "--set=retrieval.sketch_dim=500",
     "--set=retrieval.joint_dim=64",
 )
-COMPARED = ("--set=attention.compares=true",)  # which counts where there is something to compare with
+COMPARED = ("--set=attention.contrastive_init=true",)  # which counts where there is something to compare with
 TRACES = Path(__file__).parents[2] / "bench/traces.py"
 
 
@@ -185,7 +185,11 @@ def asked(
 ) -> Path:
     """The folder of runs of the other tasks, which see clips as the description does."""
     folder = tmp_path_factory.mktemp("asked")
-    quick = ("--set=training.evaluations=1", "--set=training.keep_clips=true", "--set=training.batch_size=16")
+    quick = (
+        "--set=training.evaluations=1",
+        "--set=training.freeze_clip_encoder=true",
+        "--set=training.batch_size=16",
+    )
     for task, steps in (("fill", 100), ("choose", 200), ("rank", 100)):
         options = (*SMALL, *quick, *COMPARED, f"--set=training.steps={steps}", start.option)
         ctsan_here("train", task, *corpora[task], *options, "--from", described, "--out", folder / task)
@@ -266,7 +270,7 @@ def test_eight_clips_are_learnt_by_heart(
     clips = ("--corpus", eight, "--features", features)
     certain = [f"--set={part}.dropout=0" for part in ("model", "detector", "retrieval")]
     certain += ["--set=optimiser.learning_rate=0.01"]
-    certain += ["--set=model.hidden_dim=32", "--set=model.embedding_dim=32", "--set=training.mirror=false"]
+    certain += ["--set=model.hidden_dim=32", "--set=model.embedding_dim=32", "--set=training.hflip=false"]
     steps = ("--set=training.steps=80", "--set=training.evaluations=1")
     ctsan_here("train", task, *clips, *SMALL, *certain, *steps, start.option, "--out", run)
     file = eight / "items" / f"{task}.jsonl"

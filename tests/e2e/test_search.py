@@ -23,7 +23,7 @@ from PIL import Image
 from clip_making import encode
 from commands import ctsan, ctsan_here
 from ctsan.errors import StoreError, UsageError
-from ctsan.inference.featurizer import Watcher
+from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.inference.predictor import Predictor
 from ctsan.runs.run_folder import weights_digest
 from ctsan.runs.trained_run import load_runs
@@ -127,7 +127,7 @@ def test_a_second_time_nothing_is_looked_at(
     library: tuple[Path, Report], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = content(library[0])
-    monkeypatch.setattr(Watcher, "engine", None)
+    monkeypatch.setattr(ClipFeaturizer, "engine", None)
     report = index_folders([folder], library[0], models=[])
     assert (report.new, report.known, report.dropped) == (0, 11, 0)
     assert content(library[0]) == before
@@ -281,7 +281,7 @@ def test_the_index_in_use_answers_until_the_next_is_there(
 def test_a_moment_is_most_like_itself(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
     scenes = [hit for hit in searcher.search("a red circle", n_best=100).hits if hit.file.name == "film.mp4"]
     assert len(scenes) == 2
-    monkeypatch.setattr(Watcher, "watch", None)  # nothing is decoded
+    monkeypatch.setattr(ClipFeaturizer, "watch", None)  # nothing is decoded
     for scene in scenes:
         best, *_ = searcher.like_moment(scene, n_best=3).hits
         assert (best.file, best.start) == (scene.file, scene.start)
@@ -350,7 +350,7 @@ def test_a_renamed_folder_is_known_without_decoding(
     shutil.copytree(folder, tmp_path / "first")
     index_folders([tmp_path / "first"], place, models=[])
     (tmp_path / "first").rename(tmp_path / "second")
-    monkeypatch.setattr(Watcher, "engine", None)
+    monkeypatch.setattr(ClipFeaturizer, "engine", None)
     report = index_folders([tmp_path / "second"], place, models=[])
     assert (report.new, report.known, report.dropped) == (0, 11, 11)
     names = [path for path in Library(place).files() if path.is_relative_to(tmp_path)]

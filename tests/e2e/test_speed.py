@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clip_making import counting, encode
 from commands import ctsan_here
 from ctsan.data.batches import thin
-from ctsan.inference.featurizer import Watcher
+from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.inference.predictor import Predictor
 from ctsan.video.backbones import network_key
 from ctsan.video.frames import sample_frames
@@ -49,16 +49,16 @@ def test_the_backbone_sees_only_the_frames_that_a_model_takes_in(
 ) -> None:
     clip = encode(tmp_path / "a.mp4", counting(240), rate=24)  # 24 samples
     [run] = Predictor.load(runs["describe"]).runs
-    watcher = Watcher(None)
-    backbone, engine = watcher.backbone(run.recipe), watcher.engine(run.recipe)
+    featurizer = ClipFeaturizer(None)
+    backbone, engine = featurizer.backbone(run.recipe), featurizer.engine(run.recipe)
     seen: list[NDArray[np.uint8]] = []
 
     def recorded(frames: NDArray[np.uint8]) -> NDArray[np.float16]:
         seen.append(frames)
         return engine(frames)
 
-    monkeypatch.setattr(watcher, "_engines", {network_key(run.recipe): recorded})
-    sight = watcher.watch(clip, [run])
+    monkeypatch.setattr(featurizer, "_engines", {network_key(run.recipe): recorded})
+    sight = featurizer.watch(clip, [run])
     most = run.settings.model.max_frames
     assert [len(frames) for frames in seen] == [most]
     assert len(sight.times) == 24

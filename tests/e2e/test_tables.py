@@ -137,10 +137,10 @@ def test_several_corpora_are_one_in_every_run_and_figure(
 def test_settings_that_count_for_nothing_are_refused_before_anything_is_done(
     shapes: Path, tmp_path: Path
 ) -> None:
-    options = ("--only=s2vt", "--set=training.keep_clips=true", "--set=training.seed=3")
+    options = ("--only=s2vt", "--set=training.freeze_clip_encoder=true", "--set=training.seed=3")
     folders = ("--corpus", shapes / "corpus", "--features", shapes / "features", "--out", tmp_path / "out")
     refused = ctsan("tables", *folders, *options, exit_code=2).stderr
-    assert "--set training.keep_clips: no run that is asked for starts from another." in refused
+    assert "--set training.freeze_clip_encoder: no run that is asked for starts from another." in refused
     assert "--set training.seed: every system has the seeds 0, 1, … here. Say how many: --seeds N." in refused
     assert not (tmp_path / "out").exists()
 

@@ -16,7 +16,7 @@ from PIL import Image
 from commands import ctsan
 from ctsan.cli.trace import command
 from ctsan.errors import CtsanError, UsageError
-from ctsan.inference.featurizer import Watcher
+from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.inference.predictor import Predictor
 from ctsan.text.vocabulary import BOS
 from e2e.small_run import SMALL
@@ -96,7 +96,7 @@ def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
         assert weights.shape == (len(tracing.words), 4)
         np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
     # Word by word, as the search does it: a word is said with the weights of the step that reads the last.
-    encoding = Watcher(None).watch(clip, predictor.runs).encodings[0]
+    encoding = ClipFeaturizer(None).watch(clip, predictor.runs).encodings[0]
     state, last = encoding.state, BOS
     numbers = words_known.vocabulary.encode(tracing.words)
     with torch.inference_mode():

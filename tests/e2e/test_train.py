@@ -122,9 +122,9 @@ def test_what_cannot_be_trained_or_asked_says_so(shapes: Path, run: Path, tmp_pa
 
     options = ("train", "describe", "--out", tmp_path / "r", "--corpus")
     assert "no clip of the split 'val' has captions" in ctsan(*options, corpus(), exit_code=2).stderr
-    strangers = ctsan(*options, corpus(others=True), exit_code=2).stderr
+    strangers = ctsan(*options, corpus(external=True), exit_code=2).stderr
     assert "marked as captioned by others" in strangers
-    joined_before = ctsan(*options, corpus({"times": 4}, times=1), exit_code=2).stderr
+    joined_before = ctsan(*options, corpus({"repeat": 4}, repeat=1), exit_code=2).stderr
     assert "none is marked as captioned by others. If an older ctsan joined it" in joined_before
     none = ctsan("describe", shapes / "corpus/clips/0000.mp4", "--model", tmp_path, exit_code=2).stderr
     assert "no run is there" in none
@@ -236,7 +236,7 @@ def test_every_setting_is_listed_with_its_values() -> None:
         if row
     }
     assert listed.keys() <= rows.keys()
-    assert rows["training.mirror"] == ["training.mirror", "true", "true", "or", "false"]
+    assert rows["training.hflip"] == ["training.hflip", "true", "true", "or", "false"]
     assert "Did you mean 'paper'?" in ctsan("settings", "--profile", "papre", exit_code=2).stderr
     embed = json.loads(ctsan("settings", "--task", "embed", "--json").stdout)
     assert embed["training.batch_size"] | {"expected": ""} == {"expected": "", "laptop": 256, "paper": 256}

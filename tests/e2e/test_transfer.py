@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from commands import ctsan
-from ctsan.cli.preparing import Order, prepare, settings_for
+from ctsan.cli.preparing import TrainRequest, prepare, settings_for
 from ctsan.config import load_settings
 from ctsan.data.reading import read_corpora, read_corpus
 from ctsan.errors import RunError, UsageError
@@ -29,7 +29,7 @@ from e2e.small_run import SMALL
 
 # No sizes: they are taken over.
 TRAINING = [
-    *("--set=training.batch_size=4", "--set=training.mirror=false", "--set=training.epochs=2"),
+    *("--set=training.batch_size=4", "--set=training.hflip=false", "--set=training.epochs=2"),
     *("--set=training.checkpoint_every=5", "--set=training.evaluate_every=2"),
 ]
 
@@ -70,19 +70,21 @@ def places(shapes: Path, corpus: Path) -> list[str]:
     return ["--corpus", str(corpus), "--features", str(shapes / "features")]
 
 
-def order(shapes: Path, corpus: Path, source: Path, *overrides: str, features: Path | None = None) -> Order:
-    return Order(
+def order(
+    shapes: Path, corpus: Path, source: Path, *overrides: str, features: Path | None = None
+) -> TrainRequest:
+    return TrainRequest(
         task="rank",
         corpora=(corpus,),
         profile="laptop",
-        overrides=("training.mirror=false", *overrides),
+        overrides=("training.hflip=false", *overrides),
         features=(features or shapes / "features",),
         source=source,
     )
 
 
 def test_without_a_step_worth_the_name_it_says_what_the_other_says(shapes: Path, described: Path) -> None:
-    still = ("--set=optimiser.learning_rate=1e-30", "--set=training.epochs=1", "--set=training.mirror=false")
+    still = ("--set=optimiser.learning_rate=1e-30", "--set=training.epochs=1", "--set=training.hflip=false")
     out = shapes / "still"
     options = (*places(shapes, shapes / "corpus"), "--out", out, "--from", described, *still)
     told = ctsan("train", "describe", *options).stderr
@@ -137,12 +139,14 @@ def test_the_detector_alone_can_be_taken_over(
     shapes: Path, described: Path, mine: Path, tmp_path: Path
 ) -> None:
     """With the words that it knows in their places, and word vectors of the new captions."""
-    still = ("--set=optimiser.learning_rate=1e-30", "--set=training.epochs=1", "--set=training.mirror=false")
+    still = ("--set=optimiser.learning_rate=1e-30", "--set=training.epochs=1", "--set=training.hflip=false")
     options = ("train", "fill", *places(shapes, mine), *still)
     refused = ctsan(*options, "--out", tmp_path / "none", "--transfer", "detector", exit_code=2)
     assert "Name one: --from RUN" in refused.stderr
     starting = (*options, "--from", described, "--transfer", "detector")
-    kept = ctsan(*starting, "--out", tmp_path / "none", "--set=training.keep_clips=true", exit_code=2)
+    kept = ctsan(
+        *starting, "--out", tmp_path / "none", "--set=training.freeze_clip_encoder=true", exit_code=2
+    )
     assert "Take over the rest too: --transfer shared" in kept.stderr
     out = tmp_path / "run"
     told = ctsan(*starting, "--out", out).stderr
@@ -181,7 +185,7 @@ def test_a_run_without_a_detector_has_none_to_give(
 def test_mirroring_that_is_not_stored_is_a_warning_once(
     shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for overrides, times in ((("training.mirror=true",), 1), ((), 0)):
+    for overrides, times in ((("training.hflip=true",), 1), ((), 0)):
         asked = replace(order(shapes, shapes / "corpus", tmp_path), source=None, overrides=overrides)
         folders = [tmp_path / f"{times}{number}" for number in range(3)]  # of an ensemble
         prepare(asked, read_corpora(asked.corpora), folders, settings_for(asked, folders))
@@ -230,7 +234,7 @@ def test_features_of_another_kind_are_refused(
 
 def test_how_clips_are_seen_can_be_kept(shapes: Path, described: Path, mine: Path, tmp_path: Path) -> None:
     """With the words that they are seen in: zebras could not be learnt."""
-    kept = "--set=training.keep_clips=true"
+    kept = "--set=training.freeze_clip_encoder=true"
     options = ("train", "choose", *places(shapes, mine), "--out", tmp_path, *TRAINING, kept)
     refused = ctsan(*options, exit_code=2)
     assert "Name one: --from RUN" in refused.stderr
@@ -248,7 +252,7 @@ def test_an_embedding_that_starts_from_another_takes_over_its_settings_before_th
 ) -> None:
     trained = load_settings("laptop", ("retrieval.phrases=5", "training.steps=9"), task="embed")
     create_run(tmp_path / "trained", task="embed", profile="laptop", settings=trained)
-    new = Order(
+    new = TrainRequest(
         task="embed",
         corpora=(tmp_path,),
         profile="laptop",

@@ -94,10 +94,10 @@ def test_every_metric_is_pycocoevalcaps_own(judged: dict[str, Judgement]) -> Non
 
     found = judged["plain"]
     assert (found.tokeniser, found.notes) == ("ptb", ())
-    values = {name: tally.value for name, tally in found.tallies.items()}
+    values = {name: statistic.value for name, statistic in found.statistics.items()}
     assert values == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=1e-12)
-    tally = found.tallies["METEOR"]
-    assert tally.of_sums(tally.rows).tolist() == pytest.approx(meteors, abs=1e-12)
+    statistic = found.statistics["METEOR"]
+    assert statistic.of_sums(statistic.rows).tolist() == pytest.approx(meteors, abs=1e-12)
     assert 0.3 < meteor_score < 0.9  # there was something to agree on
 
 
@@ -105,26 +105,28 @@ def test_every_metric_is_pycocoevalcaps_own(judged: dict[str, Judgement]) -> Non
 def test_strange_captions_are_judged_like_any(judged: dict[str, Judgement]) -> None:
     found = judged["strange"]
     assert (found.tokeniser, found.notes) == ("ptb", ())
-    assert tuple(found.tallies) == NAMES
-    tally = found.tallies["METEOR"]
-    scores = dict(zip(STRANGE, tally.of_sums(tally.rows), strict=True))
+    assert tuple(found.statistics) == NAMES
+    statistic = found.statistics["METEOR"]
+    scores = dict(zip(STRANGE, statistic.of_sums(statistic.rows), strict=True))
     assert scores["nothing"] == scores["spaces"] == 0
     assert scores["emoji"] == scores["surrogate"] > 0.6  # the words are found beside it
     assert scores["lines"] > 0
     assert scores["accents"] > 0  # café
-    assert all(np.isfinite(own.rows).all() for own in found.tallies.values())
+    assert all(np.isfinite(own.rows).all() for own in found.statistics.values())
 
 
 def test_bleu_of_draws_is_that_of_the_drawn_captions() -> None:
     """A clip that is drawn twice counts as two clips with the same captions would."""
-    found = judge_captions(REFERENCES, CAPTIONS, java=None).tallies
+    found = judge_captions(REFERENCES, CAPTIONS, java=None).statistics
     drawn = ["sing", "sing", "ball", "dog"]
     truth = {str(place): REFERENCES[clip] for place, clip in enumerate(drawn)}
     again = judge_captions(truth, {str(place): CAPTIONS[clip] for place, clip in enumerate(drawn)}, java=None)
     times = np.array([drawn.count(clip) for clip in CAPTIONS], dtype=float)
     for order in range(1, 5):
-        tally = found[f"BLEU-{order}"]
-        assert float(tally.of_sums(times @ tally.rows)) == pytest.approx(again.tallies[f"BLEU-{order}"].value)
+        statistic = found[f"BLEU-{order}"]
+        assert float(statistic.of_sums(times @ statistic.rows)) == pytest.approx(
+            again.statistics[f"BLEU-{order}"].value
+        )
     low, high = interval(found["BLEU-1"])
     assert low < found["BLEU-1"].value < high
 
@@ -134,20 +136,20 @@ def test_bleu_worked_out_by_hand() -> None:
     references = {
         "a": ["the cat sat", "the cat sat down there", "one two three four five six seven eight nine"]
     }
-    found = judge_captions(references, {"a": "the cat ran down"}, java=None).tallies
+    found = judge_captions(references, {"a": "the cat ran down"}, java=None).statistics
     assert found["BLEU-1"].rows[0].tolist() == [3, 1, 0, 0, 4, 3, 2, 1, 4, 3]
     assert found["BLEU-1"].value == pytest.approx(3 / 4)
     assert found["BLEU-2"].value == pytest.approx((3 / 4 * 1 / 3) ** 0.5)
-    short = judge_captions(references, {"a": "the cat"}, java=None).tallies
+    short = judge_captions(references, {"a": "the cat"}, java=None).statistics
     assert short["BLEU-2"].value == pytest.approx(np.exp(1 - 3 / 2))  # all right, and too short
 
 
 def test_without_java_the_difference_is_marked() -> None:
     found = judge_captions(REFERENCES, CAPTIONS, java=None)
     assert found.tokeniser == "python"
-    assert "METEOR" not in found.tallies
+    assert "METEOR" not in found.statistics
     assert "apt install default-jre-headless" in found.notes[0]
-    assert found.tallies["CIDEr"].value > 0
+    assert found.statistics["CIDEr"].value > 0
 
 
 def _program(folder: Path, text: str) -> Path:
@@ -191,5 +193,5 @@ def test_systems_that_are_judged_together_are_judged_as_alone() -> None:
     some = dict(islice(CAPTIONS.items(), 3))
     together = judge_systems(REFERENCES, {"all": CAPTIONS, "some": some}, java=None)
     alone = judge_captions(REFERENCES, some, java=None)
-    for name, tally in alone.tallies.items():
-        assert together["some"].tallies[name].value == tally.value
+    for name, statistic in alone.statistics.items():
+        assert together["some"].statistics[name].value == statistic.value

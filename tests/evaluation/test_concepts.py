@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ctsan.evaluation.concepts import average_precisions, concept_tallies, precision_at_k
+from ctsan.evaluation.concepts import average_precisions, concept_statistics, precision_at_k
 
 
 def test_precision_counts_the_surest_words_only() -> None:
@@ -39,12 +39,12 @@ def test_average_precision_counts_ties_against_the_word(
 
 
 def test_clips_without_a_word_have_precision_alone() -> None:
-    found = concept_tallies(
+    found = concept_statistics(
         torch.tensor([[0, 1], [0, 1], [2, 3]]),
         torch.tensor([[4.0, 3, 2, 1], [4, 3, 2, 1], [1, 2, 3, 4]]),
         torch.tensor([[1.0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 1, 0]]),
     )
-    assert {name: tally.value for name, tally in found.items()} == pytest.approx(
+    assert {name: statistic.value for name, statistic in found.items()} == pytest.approx(
         {
             "precision": (1 + 0 + 1) / 6,
             "recall": (1 / 3 + 1 / 1) / 2,

@@ -22,8 +22,8 @@ def test_one_person_is_a_system_that_the_others_judge() -> None:
     )
     assert found.tokeniser == wanted.tokeniser == "python"
     assert found.notes == wanted.notes
-    assert {name: tally.value for name, tally in found.tallies.items()} == pytest.approx(
-        {name: tally.value for name, tally in wanted.tallies.items()}
+    assert {name: statistic.value for name, statistic in found.statistics.items()} == pytest.approx(
+        {name: statistic.value for name, statistic in wanted.statistics.items()}
     )
 
 
@@ -37,11 +37,11 @@ def test_several_people_are_one_row_a_clip() -> None:
         )
         for number in range(3)
     ]
-    rouge, bleu = found.tallies["ROUGE-L"], found.tallies["BLEU-2"]
+    rouge, bleu = found.statistics["ROUGE-L"], found.statistics["BLEU-2"]
     assert len(rouge.rows) == 2
-    assert rouge.value == pytest.approx(sum(each.tallies["ROUGE-L"].value for each in rounds) / 3)
+    assert rouge.value == pytest.approx(sum(each.statistics["ROUGE-L"].value for each in rounds) / 3)
     assert bleu.rows.sum(axis=0) == pytest.approx(
-        sum(each.tallies["BLEU-2"].rows.sum(axis=0) for each in rounds)
+        sum(each.statistics["BLEU-2"].rows.sum(axis=0) for each in rounds)
     )
 
 
@@ -49,5 +49,5 @@ def test_people_who_agree_are_always_right() -> None:
     found = judge_people(
         {"a": ["a dog runs on grass"] * 3, "b": ["a cat sleeps on a bed"] * 2}, per_clip=9, java=None
     )
-    assert found.tallies["BLEU-4"].value == pytest.approx(1)
-    assert found.tallies["ROUGE-L"].value == pytest.approx(1)
+    assert found.statistics["BLEU-4"].value == pytest.approx(1)
+    assert found.statistics["ROUGE-L"].value == pytest.approx(1)

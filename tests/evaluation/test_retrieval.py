@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ctsan.evaluation.retrieval import rank_tallies, ranks, retrieval_scores
+from ctsan.evaluation.retrieval import rank_statistics, ranks, retrieval_scores
 
 
 def test_ranks_count_from_one_and_ties_count_against_us() -> None:
@@ -36,14 +36,16 @@ def test_where_all_clips_have_one_score_the_right_one_comes_last() -> None:
 def test_tallies_of_ranks_give_the_same_however_queries_are_spread_over_clips(found: list[int]) -> None:
     expected = retrieval_scores(torch.tensor(found))
     for by_clip in ([[rank] for rank in found], [found], [found[:1], [], found[1:]]):
-        assert {name: tally.value for name, tally in rank_tallies(by_clip).items()} == pytest.approx(expected)
+        assert {
+            name: statistic.value for name, statistic in rank_statistics(by_clip).items()
+        } == pytest.approx(expected)
 
 
 def test_medians_of_draws_are_those_of_the_drawn_ranks() -> None:
     found, drawn = np.array([1, 2, 5, 9, 9]), np.array([[0, 0, 1, 2], [3, 4, 1, 1], [2, 2, 0, 4]])
-    tally = rank_tallies([[rank] for rank in found])["median rank"]
-    sums = tally.rows[drawn].sum(axis=1)
-    assert tally.of_sums(sums).tolist() == np.median(found[drawn], axis=1).tolist()
+    statistic = rank_statistics([[rank] for rank in found])["median rank"]
+    sums = statistic.rows[drawn].sum(axis=1)
+    assert statistic.of_sums(sums).tolist() == np.median(found[drawn], axis=1).tolist()
 
 
 def test_scores_that_are_no_numbers_come_last() -> None:

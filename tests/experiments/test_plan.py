@@ -100,25 +100,25 @@ def test_the_dual_encoder_is_what_train_embed_trains_but_for_the_budget_and_phra
     steps = load_settings(profile).training.steps
     ours = settings_of(Training("embed", "dual-encoder", 0), profile=profile, overrides=())
     assert ours == load_settings(profile, (f"training.steps={steps}", "retrieval.phrases=0"), task="embed")
-    assert (ours.training.batch_size, ours.retrieval.regression) == (256, True)
-    given = ("training.batch_size=9", "retrieval.regression=false")
+    assert (ours.training.batch_size, ours.retrieval.ridge_init) == (256, True)
+    given = ("training.batch_size=9", "retrieval.ridge_init=false")
     changed = settings_of(Training("embed", "dual-encoder", 0), profile=profile, overrides=given)
-    assert (changed.training.batch_size, changed.retrieval.regression) == (9, False)
+    assert (changed.training.batch_size, changed.retrieval.ridge_init) == (9, False)
 
 
 def test_clips_are_kept_in_runs_that_start_from_another_and_in_no_others() -> None:
     for training in make_plan([], seeds=1).trainings:
-        settings = settings_of(training, profile="laptop", overrides=("training.keep_clips=true",))
-        assert settings.training.keep_clips == (description_of(training) is not None)
+        settings = settings_of(training, profile="laptop", overrides=("training.freeze_clip_encoder=true",))
+        assert settings.training.freeze_clip_encoder == (description_of(training) is not None)
 
 
 @pytest.mark.parametrize(
     ("override", "only", "message"),
     [
         ("training.seed=7", [], "--set training.seed: every system has the seeds 0, 1, … here. Say how many"),
-        ("retrieval.more_words=9", [], "--set retrieval.more_words: it takes words of --vectors"),
+        ("retrieval.extra_vocabulary=9", [], "--set retrieval.extra_vocabulary: it takes words of --vectors"),
         ("detector.kind=decoupled", [], "Ask for that system: --only decoupled"),
-        ("training.keep_clips=true", ["s2vt"], "no run that is asked for starts from another"),
+        ("training.freeze_clip_encoder=true", ["s2vt"], "no run that is asked for starts from another"),
         ("detector.enabled=true", ["base-san"], "every system that is asked for has another value"),
     ],
 )
@@ -128,7 +128,12 @@ def test_settings_that_would_change_no_run_are_refused(override: str, only: list
 
 
 def test_settings_that_some_run_takes_are_not_refused() -> None:
-    given = ("training.keep_clips=true", "detector.enabled=true", "model.dropout=0.3", "detector.kind=traces")
+    given = (
+        "training.freeze_clip_encoder=true",
+        "detector.enabled=true",
+        "model.dropout=0.3",
+        "detector.kind=traces",
+    )
     check_overrides(make_plan([], seeds=1), profile="laptop", overrides=given)
 
 

@@ -18,7 +18,7 @@ from ctsan.config import PROFILES, load_settings
 from ctsan.data.reading import read_corpus
 from ctsan.errors import UsageError
 from ctsan.experiments.plan import Training, check_overrides, make_plan
-from ctsan.experiments.running import Workshop, prepared, run
+from ctsan.experiments.running import ExperimentContext, prepared, run
 from ctsan.experiments.shared_words import words_for
 from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.tasks.building import Model
@@ -55,7 +55,7 @@ OTHER_VALUES = {
     "detector.num_candidates": "20",  # fewer than there are
     "model.decoder": "pooled",  # which is refused where a detector is asked for
     "detector.kind": "average",
-    "retrieval.regression": "false",  # of a dual encoder, which begins as one
+    "retrieval.ridge_init": "false",  # of a dual encoder, which begins as one
     "optimiser.schedule": "constant",
     "detector.random_words": "fixed",
     "detector.probe": "mlp",
@@ -67,9 +67,9 @@ REFUSED = {
     "model.decoder",  # pooled, beside a detector
     "training.seed",
     "retrieval.phrases",
-    "retrieval.more_words",
-    "decoding.suiting",
-    "decoding.expecting",
+    "retrieval.extra_vocabulary",
+    "rerank.embedding_weight",
+    "rerank.cider_weight",
 }
 
 
@@ -80,12 +80,12 @@ class Place:
         self.folder = folder
         self.corpus = read_corpus(folder / "corpus")
         self.store = FeatureStore(folder / "features")
-        run(self.workshop(), Training("describe", "ct-san", 0))
+        run(self.context(), Training("describe", "ct-san", 0))
 
-    def workshop(self, *overrides: str) -> Workshop:
+    def context(self, *overrides: str) -> ExperimentContext:
         settings = load_settings("laptop", (*SMALL, *overrides))
         sizes = f"{settings.detector.num_candidates}-{settings.model.embedding_dim}"
-        return Workshop(
+        return ExperimentContext(
             out=self.folder / "tables",
             profile="laptop",
             overrides=(*SMALL, *overrides),
@@ -96,7 +96,7 @@ class Place:
 
     @cache  # noqa: B019  # as long as the tests
     def usual_traits(self, training: Training) -> tuple[object, ...]:
-        return traits(self.workshop(), training)
+        return traits(self.context(), training)
 
 
 @pytest.fixture(scope="module")
@@ -107,12 +107,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place(folder)
 
 
-def traits(workshop: Workshop, training: Training) -> tuple[object, ...]:
+def traits(context: ExperimentContext, training: Training) -> tuple[object, ...]:
     """All that makes a run and its measurement, except for settings that nobody has looked at."""
-    settings = workshop.settings(training)
-    task = prepared(workshop, training, settings)
+    settings = context.settings(training)
+    task = prepared(context, training, settings)
     looked_at = {  # by `prepared`, not by the loop
-        *("training.captions_per_clip", "training.keep_clips", "training.transfer"),
+        *("training.captions_per_clip", "training.freeze_clip_encoder", "training.transfer"),
     }
     loop = [
         (name, value)
@@ -120,7 +120,7 @@ def traits(workshop: Workshop, training: Training) -> tuple[object, ...]:
         for name, value in settings.to_json()[section].items()
         if f"{section}.{name}" not in looked_at
     ]
-    tested = workshop.test_task(cast("Any", training.task), settings, task.model)
+    tested = context.test_task(cast("Any", training.task), settings, task.model)
     return loop, *map(tuple, (_model_traits(task.model), _traits(task), _traits(tested)))
 
 
@@ -166,10 +166,10 @@ def other_value(name: str) -> str:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_reaches_a_run_or_is_refused(place: Place, name: str) -> None:
     override = f"{name}={other_value(name)}"
-    workshop = place.workshop(override)
+    context = place.context(override)
     try:
-        check_overrides(make_plan([], seeds=2), profile="laptop", overrides=workshop.overrides)
-        reached = any(place.usual_traits(one) != traits(workshop, one) for one in PROBED)
+        check_overrides(make_plan([], seeds=2), profile="laptop", overrides=context.overrides)
+        reached = any(place.usual_traits(one) != traits(context, one) for one in PROBED)
     except UsageError:
         reached = False
     assert reached == (name not in REFUSED)
@@ -179,24 +179,27 @@ def test_a_regression_is_what_a_dual_encoder_begins_as_unless_it_is_switched_off
     dual = Training("embed", "dual-encoder", 0)
 
     def projection(*overrides: str) -> torch.Tensor:
-        workshop = place.workshop(*overrides)
-        model = prepared(workshop, dual, workshop.settings(dual)).model
+        context = place.context(*overrides)
+        model = prepared(context, dual, context.settings(dual)).model
         assert isinstance(model, DualEncoder)
         return torch.cat([weights.detach().flatten() for weights in model.parameters()])
 
-    begun, off = projection(), projection("retrieval.regression=false")
-    assert torch.equal(begun, projection("retrieval.regression=true"))
+    begun, off = projection(), projection("retrieval.ridge_init=false")
+    assert torch.equal(begun, projection("retrieval.ridge_init=true"))
     assert not torch.equal(begun, off)
 
 
 def test_clips_that_are_kept_are_seen_as_the_description_model_sees_them(place: Place) -> None:
     """After a step too; without the setting they are not."""
     first = Training("fill", "ct-san", 0)
-    before = _encoder(prepared(place.workshop(), first, place.workshop().settings(first)).model)
+    before = _encoder(prepared(place.context(), first, place.context().settings(first)).model)
     for keep in ("false", "true"):
-        workshop, training = place.workshop(f"training.keep_clips={keep}"), Training("choose", "ct-san", 0)
-        settings = workshop.settings(training)
-        task = prepared(workshop, training, settings)
+        context, training = (
+            place.context(f"training.freeze_clip_encoder={keep}"),
+            Training("choose", "ct-san", 0),
+        )
+        settings = context.settings(training)
+        task = prepared(context, training, settings)
         train(
             task,
             place.folder / f"kept-{keep}",

@@ -22,7 +22,7 @@ from margins import Margins, Start
 def model() -> DualEncoder:
     torch.manual_seed(0)
     pooling = MeanPooling(channels=6, embedding=torch.randn(12, 5), candidate_words=torch.arange(5, 12))
-    pooling.start_from(torch.randn(6), torch.rand(6) + 0.5)
+    pooling.init_from(torch.randn(6), torch.rand(6) + 0.5)
     model = DualEncoder(clip_encoder=pooling, joint_dim=4).eval()
     torch.nn.init.normal_(model.weigh.weight)
     return model
@@ -72,7 +72,7 @@ def test_it_can_begin_as_a_regression_that_finds_clips(start: Start, margins: Ma
     features = torch.nn.functional.layer_norm(features, (30,))
     kept = clips - 50
     is_own = torch.arange(kept) % 4 != 0
-    model.start_from(features[:kept], [[own] for own in said[:kept].tolist()], is_own)
+    model.fit(features[:kept], [[own] for own in said[:kept].tolist()], is_own)
     found = (
         model.embed_sentences(said[kept:])
         @ torch.nn.functional.normalize(model.from_clip(features[kept:]), dim=1).mT
@@ -86,13 +86,13 @@ def test_it_can_begin_as_a_regression_that_finds_clips(start: Start, margins: Ma
 
 def test_captions_that_are_all_alike_leave_it_as_it_was(model: DualEncoder) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    model.start_from(torch.randn(3, 6), [[[5, 6]]] * 3, torch.ones(3, dtype=torch.bool))
+    model.fit(torch.randn(3, 6), [[[5, 6]]] * 3, torch.ones(3, dtype=torch.bool))
     assert all(value.equal(before[name]) for name, value in model.state_dict().items())
 
 
 def test_a_joint_embedding_may_have_more_numbers_than_words_vectors(model: DualEncoder) -> None:
     wide = DualEncoder(clip_encoder=model.clip_encoder, joint_dim=9)
-    wide.start_from(torch.randn(30, 6), [[[5, 6]], [[7]]] * 15, torch.ones(30, dtype=torch.bool))
+    wide.fit(torch.randn(30, 6), [[[5, 6]], [[7]]] * 15, torch.ones(30, dtype=torch.bool))
     wide.train()
     encoding = encoded(wide, torch.randn(2, 1, 1, 1, 6), torch.ones(2, 1, dtype=torch.bool))
     words = torch.tensor([[5, 6], [7, 8]])
@@ -137,7 +137,7 @@ def test_the_threshold_parts_queries_with_their_clips_from_those_without(model: 
     scores = torch.full((5, 5), 0.0) + 0.1 * torch.arange(5.0)
     scores[range(5), range(5)] = 3.0
     scores[4] = torch.tensor([3.0, 0.0, 0.0, 0.0, 0.1])
-    matches = model.know_matches(scores, torch.arange(5), torch.eye(5))
+    matches = model.calibrate_matches(scores, torch.arange(5), torch.eye(5))
     # Without their clips, four queries have best scores below the mean, and the last one has the same.
     assert matches == (1.0, pytest.approx(0.8), pytest.approx(0.8))
     assert float(model.match_accuracy) == pytest.approx(0.9)
@@ -147,14 +147,14 @@ def test_the_threshold_parts_queries_with_their_clips_from_those_without(model: 
 def test_clips_like_the_right_one_are_no_proof_that_nothing_matches(model: DualEncoder) -> None:
     twins = torch.arange(10) // 2 * 2  # clips 0 and 1 are alike, 2 and 3, …
     likeness = (twins[:, None] == twins).float()
-    matches = model.know_matches(5 * likeness, torch.arange(10), likeness)
+    matches = model.calibrate_matches(5 * likeness, torch.arange(10), likeness)
     assert (matches.found, matches.none) == (1.0, 1.0)
     assert matches.none_alone == 0.0
 
 
 def test_among_more_clips_a_match_must_score_higher(model: DualEncoder) -> None:
     scores = torch.randn(200, 80, generator=torch.Generator().manual_seed(0))
-    model.know_matches(scores, torch.zeros(200, dtype=torch.long), torch.eye(80))
+    model.calibrate_matches(scores, torch.zeros(200, dtype=torch.long), torch.eye(80))
     steps = [model.match_score(2 ** (6 + n)) - model.match_score(2 ** (5 + n)) for n in range(3)]
     # The largest of 64 normal numbers is 2.38 on average, of 32 it is 2.07.
     assert steps == [pytest.approx(0.3, abs=0.06)] * 3

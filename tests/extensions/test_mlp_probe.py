@@ -35,7 +35,7 @@ def fitted_encoder() -> ClipEncoder:
     model = encoder()
     assert model.probe is not None
     said = (drawn(40, V, seed=5) > 0.5).float()
-    model.probe.start_from(drawn(40, C, seed=3), said, torch.ones(40, dtype=torch.bool))
+    model.probe.fit(drawn(40, C, seed=3), said, torch.ones(40, dtype=torch.bool))
     torch.nn.init.normal_(model.detector.name.weight)
     return model
 
@@ -59,7 +59,7 @@ def test_it_finds_words_that_depend_on_the_features_in_no_linear_way() -> None:
     seen, new = drawn(3000, C, seed=3), drawn(500, C, seed=4)
     said, asked = ((x[:, :V] * x[:, 1 : V + 1] > 0).float() for x in (seen, new))
     probe = MLPProbe(channels=C, num_candidates=V)
-    probe.start_from(seen, said, torch.ones(3000, dtype=torch.bool))
+    probe.fit(seen, said, torch.ones(3000, dtype=torch.bool))
     assert ((probe.eval()(new) > 0) == (asked > 0)).float().mean() > 0.7
 
 
@@ -69,13 +69,13 @@ def test_own_clips_count_more_than_those_of_others() -> None:
     is_own = torch.arange(400) < 200
     said = ((seen[:, :V] > 0) == is_own[:, None]).float()
     probe = MLPProbe(channels=C, num_candidates=V)
-    probe.start_from(seen, said, is_own)
+    probe.fit(seen, said, is_own)
     assert ((probe.eval()(new) > 0) == (new[:, :V] > 0)).float().mean() > 0.7
 
 
 def test_traces_begin_by_adding_nothing_and_learn_what_it_does_not_tell() -> None:
     model = encoder()
-    model.start_from(frequencies=torch.full((V,), 0.2))
+    model.init_from(frequencies=torch.full((V,), 0.2))
     maps, real, said = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool), torch.ones(B, V)
     assert model.probe is not None
     found = model(maps, real).detection
@@ -94,7 +94,7 @@ def test_it_is_fitted_alike_every_time_and_learns_nothing_more() -> None:
     probes = [MLPProbe(channels=C, num_candidates=V) for _ in range(2)]
     for probe in probes:
         torch.rand(3)  # what was drawn before does not count
-        probe.start_from(seen, said, torch.arange(40) < 30)
+        probe.fit(seen, said, torch.arange(40) < 30)
         assert not any(weights.requires_grad for weights in probe.parameters())
     states = [probe.state_dict() for probe in probes]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

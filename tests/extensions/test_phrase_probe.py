@@ -67,7 +67,7 @@ def cider(said: Sequence[int], references: Sequence[Sequence[int]]) -> float:
 
 def learnt(num_phrases: int = 100) -> PhraseProbe:
     probe = PhraseProbe(channels=C, num_phrases=num_phrases)
-    probe.start_from(drawn(len(CAPTIONS), C), CAPTIONS, all_own(CAPTIONS))
+    probe.fit(drawn(len(CAPTIONS), C), CAPTIONS, all_own(CAPTIONS))
     return probe
 
 
@@ -86,7 +86,7 @@ def test_features_tell_which_sentence_is_worth_more(start: Start, margins: Margi
     is_dog = seen[:, 0] > 0
     captions = [[[A, DOG, RUNS, THERE]] if dog else [[A, CAT, SLEEPS, THERE]] for dog in is_dog.tolist()]
     probe = PhraseProbe(channels=C, num_phrases=50)
-    probe.start_from(seen, captions, all_own(captions))
+    probe.fit(seen, captions, all_own(captions))
     sentences = torch.tensor([[A, DOG, RUNS, THERE], [A, CAT, SLEEPS, THERE]])
     new = drawn(200, C, seed=2 * start.seed + 1) * 3
     dog, cat = probe(sentences.expand(200, -1, -1), probe.weigh(new)).unbind(dim=1)
@@ -100,11 +100,11 @@ def test_others_teach_what_goes_with_what_and_not_how_often_it_is_said(
     captions = [[[A, DOG]] if x > 0 else [[A, CAT]] for x in seen[:, 0].tolist()]
     is_own = torch.arange(400) < 40
     alone, both = (PhraseProbe(channels=C, num_phrases=20) for _ in range(2))
-    alone.start_from(seen[:40], captions[:40], all_own(captions[:40]))
-    both.start_from(seen, captions[:40] + [[[A, DOG, RUNS]]] * 360, is_own)
+    alone.fit(seen[:40], captions[:40], all_own(captions[:40]))
+    both.fit(seen, captions[:40] + [[[A, DOG, RUNS]]] * 360, is_own)
     torch.testing.assert_close(alone.often, both.often)
     assert torch.equal(alone.keys, both.keys)
-    both.start_from(seen, captions, is_own)
+    both.fit(seen, captions, is_own)
     guess = [probe.phrase @ probe.clip[:, 0] for probe in (alone, both)]
     known = float(guess[1].abs().max() / guess[0].abs().max())
     margins.above("known of it / without others", known, 1.2)  # 18 clips' worth more

@@ -17,8 +17,8 @@ from ctsan.inference.effects import blank_effects, caption_effects
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.blank import AskedBlank, fill
 from ctsan.tasks.building import TaskName, build_model
-from ctsan.tasks.member import Member
-from ctsan.tasks.saying import describe
+from ctsan.tasks.captioning import caption_clips
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.text.vocabulary import BOS, SPECIALS, Vocabulary
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
@@ -35,7 +35,7 @@ SENTENCE = ("a", "dog", "runs")
 
 def make_member(
     task: TaskName, words: Words, store: FeatureStore, *overrides: str, seed: int = 1
-) -> Member[Any]:
+) -> LoadedModel[Any]:
     settings = load_settings("laptop", (*SETTINGS, *overrides))
     model = build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed).eval()
     generator = torch.Generator().manual_seed(seed)
@@ -43,18 +43,18 @@ def make_member(
         for name, weights in model.named_parameters():
             if "gate" not in name and weights.ndim > 1:
                 weights.normal_(std=0.7, generator=generator)
-    return Member(model, words, settings.model.max_frames, settings.decoding.max_words)
+    return LoadedModel(model, words, settings.model.max_frames, settings.decoding.max_words)
 
 
-def encode(members: Sequence[Member[Any]], store: FeatureStore, clip: Clip) -> list[ClipEncoding]:
+def encode(members: Sequence[LoadedModel[Any]], store: FeatureStore, clip: Clip) -> list[ClipEncoding]:
     return [member.encode([store[clip.id].maps]) for member in members]
 
 
-def read_by(member: Member[Any], encoding: ClipEncoding) -> list[str]:
+def read_by(member: LoadedModel[Any], encoding: ClipEncoding) -> list[str]:
     return [member.words.concepts.words[number] for number in encoding.concept_words[0].tolist()]
 
 
-def cut(member: Member[Any], encoding: ClipEncoding, *taken: str) -> ClipEncoding:
+def cut(member: LoadedModel[Any], encoding: ClipEncoding, *taken: str) -> ClipEncoding:
     """The encoding with fewer rows of concept words: not zeros in their place, but none at all."""
     kept = [place for place, word in enumerate(read_by(member, encoding)) if word not in taken]
     return encoding._replace(
@@ -65,7 +65,7 @@ def cut(member: Member[Any], encoding: ClipEncoding, *taken: str) -> ClipEncodin
 
 
 @torch.inference_mode()
-def probability(member: Member[Any], encoding: ClipEncoding, place: int) -> float:
+def probability(member: LoadedModel[Any], encoding: ClipEncoding, place: int) -> float:
     """Of a word of the sentence, said step by step as the search does it."""
     state, last = encoding.state, BOS
     numbers = member.words.vocabulary.encode(SENTENCE)
@@ -81,7 +81,7 @@ def probability(member: Member[Any], encoding: ClipEncoding, place: int) -> floa
 def test_an_effect_is_what_a_word_loses_without_the_concept_word(
     weighted: str, row: int, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    member = make_member("describe", words, store, f"detector.weighted={weighted}")
+    member = make_member("describe", words, store, f"detector.confidence_weighted={weighted}")
     [encoding] = encode([member], store, clips[row])
     found = caption_effects([member], [encoding], SENTENCE)
     assert found is not None
@@ -143,7 +143,7 @@ def test_log_probabilities_are_those_that_the_sentence_was_said_with(
     members = [make_member("describe", words, store, seed=seed) for seed in (1, 5)]
     encodings = encode(members, store, clips[4])
     greedy = DecodingSettings(beam=1, max_words=1, length_penalty=0.0)
-    [[said]] = describe(members, encodings, greedy)
+    [[said]] = caption_clips(members, encodings, greedy)
     found = caption_effects(members, encodings, said.text.split())
     assert found is not None
     none = [

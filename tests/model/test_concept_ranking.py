@@ -26,7 +26,7 @@ def encoder(prior_weight: float = 1.0, *, num_concepts: int = 3) -> ClipEncoder:
         prior_weight=prior_weight,
         lemmas=LEMMAS,
     )
-    made.start_from(prior=FREQUENCIES)
+    made.init_from(prior=FREQUENCIES)
     return made.eval()
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from ctsan.model.beam_search import _highest, beam_search
 from ctsan.model.caption_decoder import CaptionDecoder
 from ctsan.model.lstm import LayerNormLSTM, State
-from ctsan.model.search import _highest, beam_search
 from ctsan.model.semantic_attention import (
     InputSemanticAttention,
     OutputSemanticAttention,
@@ -202,21 +202,22 @@ def test_a_beam_of_one_is_greedy_and_forbidden_words_are_never_said() -> None:
         assert 2 not in sentence.words
 
 
-def test_the_same_two_words_in_a_row_are_not_said_twice() -> None:
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_no_ngram_is_said_twice(n: int) -> None:
     def has_repeats(words: tuple[int, ...]) -> bool:
-        pairs = list(itertools.pairwise(words))
-        return len(set(pairs)) < len(pairs)
+        ngrams = [words[start : start + n] for start in range(len(words) - n + 1)]
+        return len(set(ngrams)) < len(ngrams)
 
     model = Markov(words=4, clips=4)
     model.table[:, 2:, 1] -= 2  # long sentences are likelier, which have to repeat their words
     found = beam_search(
-        model, model.state, begin=0, end=1, never=(), beam=300, n_best=4, max_words=7, repeats=False
+        model, model.state, begin=0, end=1, never=(), beam=300, n_best=2, max_words=7, no_repeat_ngram=n
     )
     for clip in range(4):
         possible = model.enumerate(clip, 7, 1.0)
         assert has_repeats(possible[0][0])
         assert not any(has_repeats(sentence.words) for sentence in found[clip])
-        wanted = [score for words, score in possible if not has_repeats(words)][:4]  # some are alike
+        wanted = [score for words, score in possible if not has_repeats(words)][:2]  # some are alike
         np.testing.assert_allclose([s.score for s in found[clip]], wanted, rtol=1e-6)
 
 

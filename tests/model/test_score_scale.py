@@ -20,7 +20,7 @@ def small_model(kind: type[Model]) -> Model:
 def test_scores_of_a_known_scale_have_mean_0_and_spread_1(kind: type[Model]) -> None:
     model, scores = small_model(kind), (7 + 3 * draw(4, 5)).float()
     assert torch.equal(model.standardise(scores), scores)
-    model.know_scale(scores)
+    model.calibrate_scale(scores)
     standard = model.standardise(scores)
     assert standard.mean().item() == pytest.approx(0, abs=1e-5)
     assert standard.std(correction=0).item() == pytest.approx(1, abs=1e-5)
@@ -30,14 +30,14 @@ def test_scores_of_a_known_scale_have_mean_0_and_spread_1(kind: type[Model]) -> 
 @pytest.mark.parametrize("scores", [torch.full((2, 3), 4.1), torch.tensor([[4.1]])])
 def test_scores_that_are_all_the_same_become_0(scores: torch.Tensor) -> None:
     model = small_model(ChoiceModel)
-    model.know_scale(scores)
+    model.calibrate_scale(scores)
     torch.testing.assert_close(model.standardise(scores), torch.zeros_like(scores), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [RetrievalModel, ChoiceModel])
 def test_the_scale_is_saved_with_the_weights(kind: type[Model]) -> None:
     model, other = small_model(kind), small_model(kind)
-    model.know_scale(draw(10).float() - 2)
+    model.calibrate_scale(draw(10).float() - 2)
     other.load_state_dict(model.state_dict())
     scores = draw(3, seed=1).float()
     assert torch.equal(other.standardise(scores), model.standardise(scores))

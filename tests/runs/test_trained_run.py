@@ -15,7 +15,7 @@ from ctsan.errors import UsageError
 from ctsan.runs.checkpoint import WEIGHTS_FILE, read_weights
 from ctsan.runs.pack_folder import DEFAULT
 from ctsan.runs.run_folder import SETTINGS_FILE
-from ctsan.runs.trained_run import TrainedRun, Undrawn, answering, load_runs, naming_concepts
+from ctsan.runs.trained_run import SkipInit, TrainedRun, answering, load_runs, naming_concepts
 from ctsan.tasks.building import TaskName
 from ctsan.video.store import Recipe
 
@@ -28,7 +28,7 @@ def test_nothing_is_drawn_for_a_model_whose_weights_come_from_a_file(module: nn.
         for weights in module.parameters():
             weights.fill_(7)
     state = torch.get_rng_state()
-    with Undrawn():
+    with SkipInit():
         module.reset_parameters()  # type: ignore[operator]
         nn.init.xavier_uniform_(next(module.parameters()))
     assert all(bool((weights == 7).all()) for weights in module.parameters())

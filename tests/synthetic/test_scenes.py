@@ -172,7 +172,7 @@ def test_opposites_are_balanced_and_independent_of_looks(cases: list[Case]) -> N
     """Half of the events go one way in time or space and half the other, for every noun and colour."""
     opposites = {"grow": "shrink", "appear": "disappear", "enter": "leave", "push": "pull"}
     opposites |= {"approach": "retreat", "hide": "emerge", "pass behind": "pass in front"}
-    tallies: dict[tuple[str, str], Counter[bool]] = {}
+    statistics: dict[tuple[str, str], Counter[bool]] = {}
     for scene, _ in cases:
         for event in scene.events:
             actor = scene.thing(event.actor)
@@ -184,10 +184,10 @@ def test_opposites_are_balanced_and_independent_of_looks(cases: list[Case]) -> N
             ):
                 if side is not None:
                     for look in ("any", actor.noun, actor.colour, scene.background, scene.camera.motion):
-                        tallies.setdefault((what, look), Counter())[side] += 1
-    assert all(tally.total() >= 35 for (_, look), tally in tallies.items() if look == "any")
-    for tally in tallies.values():
-        assert abs(tally[True] - tally[False]) <= 3.5 * np.sqrt(tally.total()) + 1
+                        statistics.setdefault((what, look), Counter())[side] += 1
+    assert all(statistic.total() >= 35 for (_, look), statistic in statistics.items() if look == "any")
+    for statistic in statistics.values():
+        assert abs(statistic[True] - statistic[False]) <= 3.5 * np.sqrt(statistic.total()) + 1
     # Over the duets, which are planned, the balance is exact: 40 of each kind in 800 scenes.
     duets = Counter(
         (event.verb, event.direction) for scene, _ in cases for event in scene.events if event.target

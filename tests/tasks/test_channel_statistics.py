@@ -34,7 +34,7 @@ def test_regions_begin_as_places_along_the_directions() -> None:
     for kernel in (1, 3):
         reduce = RegionReducer(channels=8, hidden_dim=5, kernel=kernel)
         left = reduce.conv.weight[3:].detach().clone()
-        reduce.start_from(directions)
+        reduce.init_from(directions)
         maps = torch.randn(2, 4, 3, 3, 8)
         regions = reduce(maps)[:, :, :3].detach()  # (B, N, 3, h, w)
         wanted = (maps @ directions.mT).movedim(-1, 2)

@@ -21,7 +21,7 @@ import torch
 from ctsan.config import load_settings
 from ctsan.data.corpus import Clip, Corpus
 from ctsan.model.description_model import DescriptionModel
-from ctsan.tasks.building import build_model, build_task, start_probes
+from ctsan.tasks.building import build_model, build_task, fit_probes
 from ctsan.tasks.description import DescriptionTask
 from ctsan.text.vocabulary import BLANK, BOS, PAD
 from ctsan.text.words import Words
@@ -51,7 +51,7 @@ def make_task(
     settings = load_settings("laptop", (*SETTINGS, *overrides))
     settings = replace(settings, decoding=replace(settings.decoding, beam=3, max_words=6))
     model = build_model("describe", settings, words, grid=store.grid, channels=store.channels, seed=seed)
-    start_probes(model, clips, store, words)
+    fit_probes(model, clips, store, words)
     corpus = Corpus("animals", Path(), "own", tuple(clips))
     task = build_task("describe", settings, words, store, corpus, model=model, split="train")
     assert isinstance(task, DescriptionTask)
@@ -62,7 +62,7 @@ def test_captions_beyond_those_of_one_step_are_further_examples(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     task = make_task(words, clips, store, "training.captions_per_clip=1")
-    assert len(task.kinds) == 2 * len(clips)
+    assert len(task.buckets) == 2 * len(clips)
     alone = [task.batch([n], mirrored=[False]).captions.tolist() for n in (0, 1)]
     together = make_task(words, clips, store).batch([0], mirrored=[False]).captions.tolist()
     assert [sentence for [sentence] in alone] != together  # the shorter one is padded there
@@ -80,12 +80,12 @@ def test_others_teach_what_is_seen_and_not_how_to_speak(
 
     def of_others(clip: Clip) -> Clip:
         animal, deed = clip.id.split()
-        return replace(clip, captions=(f"{deed} {animal}",) * 2, others=True)
+        return replace(clip, captions=(f"{deed} {animal}",) * 2, external=True)
 
-    joined = [of_others(clip) if "horse" in clip.id else replace(clip, times=2) for clip in clips]
+    joined = [of_others(clip) if "horse" in clip.id else replace(clip, repeat=2) for clip in clips]
     slow = ("init.attention_gate=0.1",)  # on twelve clips, for any seed
     task = make_task(words, joined, store, *PAPER_FORM, *slow, seed=start.seed)
-    every = range(len(task.kinds))
+    every = range(len(task.buckets))
     batch = task.batch(every, mirrored=[False] * len(every))
     begins = batch.captions[:, 0].view(-1, 2)  # two captions of each clip
     own = torch.tensor(["horse" not in batch.clips[row] for row in range(len(batch.clips))])
@@ -165,7 +165,7 @@ def reached(model: DescriptionModel) -> set[str]:
 def test_which_parameters_each_loss_reaches(
     words: Words, clips: list[Clip], store: FeatureStore, weighted: bool, form: tuple[str, ...]
 ) -> None:
-    task = make_task(words, clips, store, *form, f"detector.weighted={weighted}".lower())
+    task = make_task(words, clips, store, *form, f"detector.confidence_weighted={weighted}".lower())
     batch = task.batch([0, 4, 8], mirrored=[False] * 3)
     if not form:  # traces beside a probe begin by adding nothing, and the first gradient reaches W_p alone
         torch.nn.init.normal_(task.model.clip_encoder.detector.name.weight)

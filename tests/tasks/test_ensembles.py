@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from ctsan.config import DecodingSettings, load_settings
+from ctsan.config import DecodingSettings, RerankSettings, load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem
 from ctsan.tasks.blank import AskedBlank, encode_blanks, fill
-from ctsan.tasks.building import TaskName, build_model, build_task, start_from_clips, start_probes
-from ctsan.tasks.member import Member, joined
-from ctsan.tasks.saying import describe
+from ctsan.tasks.building import TaskName, build_model, build_task, fit_probes, init_from_clips
+from ctsan.tasks.captioning import caption_clips
+from ctsan.tasks.loaded_model import LoadedModel, joined
 from ctsan.tasks.scoring import ensemble_scores, score_all, score_each
 from ctsan.text.vocabulary import BLANK, BOS, EOS, UNK, Vocabulary
 from ctsan.text.words import Words
@@ -42,11 +42,11 @@ def make_member(
     layers: int = 2,
     max_frames: int = 10,
     phrases: int = 0,
-) -> Member[Any]:
+) -> LoadedModel[Any]:
     sizes = (f"model.hidden_dim={hidden}", f"model.num_layers={layers}", f"retrieval.phrases={phrases}")
     settings = load_settings("laptop", (*SETTINGS, *sizes))
     model = build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed)
-    return Member(model.eval(), words, max_frames, 6, standardise=True)
+    return LoadedModel(model.eval(), words, max_frames, 6, standardise=True)
 
 
 def other_words(words: Words) -> Words:
@@ -62,7 +62,7 @@ def other_words(words: Words) -> Words:
 
 
 def make_task(
-    kind: ItemTask, items: Sequence[Any], member: Member[Any], clips: Sequence[Clip], store: FeatureStore
+    kind: ItemTask, items: Sequence[Any], member: LoadedModel[Any], clips: Sequence[Clip], store: FeatureStore
 ) -> Any:
     settings = load_settings("laptop", SETTINGS)
     corpus = Corpus("animals", Path(), "own", tuple(clips), {(kind, "train"): tuple(items)})
@@ -125,7 +125,7 @@ def test_scores_are_means_on_one_scale(
     together = ensemble_scores(members, own)
     assert together.shape == (4, 12)
     torch.testing.assert_close(together, (own[0] + own[1]) / 2)  # as long as no scale is known
-    members[1].model.know_scale(own[1])
+    members[1].model.calibrate_scale(own[1])
     standard = (own[1] - own[1].mean()) / own[1].std(correction=0)
     torch.testing.assert_close(ensemble_scores(members, own), (own[0] + standard) / 2)
     plain = [replace(member, standardise=False) for member in members]
@@ -152,7 +152,7 @@ def test_a_description_says_the_words_that_are_likeliest_on_average(
     ]
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
     decoding = DecodingSettings(beam=4, max_words=5)
-    found = describe(members, encodings, decoding, n_best=2)
+    found = caption_clips(members, encodings, decoding, n_best=2)
     assert [len(sentences) for sentences in found] == [2, 2, 2]
     for row, sentences in enumerate(found):
         for sentence in sentences:
@@ -167,7 +167,7 @@ def test_a_description_says_the_words_that_are_likeliest_on_average(
             mean = (probabilities[0] + probabilities[1]) / 2
             logs = [float(mean[step, word].log()) for step, word in enumerate(following)]
             assert sentence.score == pytest.approx(sum(logs) / len(logs), abs=1e-4)
-    alone, twice = (describe([members[0]] * n, [encodings[0]] * n, decoding, n_best=2) for n in (1, 2))
+    alone, twice = (caption_clips([members[0]] * n, [encodings[0]] * n, decoding, n_best=2) for n in (1, 2))
     assert [[s.text for s in each] for each in alone] == [[s.text for s in each] for each in twice]
 
 
@@ -180,7 +180,7 @@ def test_models_with_different_words_describe_as_one(
         for seed, known in enumerate((words, other_words(words)))
     ]
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
-    found = describe(members, encodings, DecodingSettings(beam=3, max_words=4, length_penalty=0.0))
+    found = caption_clips(members, encodings, DecodingSettings(beam=3, max_words=4, length_penalty=0.0))
     for row, [sentence] in enumerate(found):
         said = sentence.text.split()
         total = 0.0
@@ -207,11 +207,11 @@ def test_a_joint_embedding_chooses_among_what_the_beam_found(
     members = [make_member(task, words, store, seed=seed) for seed, task in enumerate(tasks)]
     judges = [members[0], members[2]]
     for judge in judges:
-        judge.model.know_scale(torch.tensor([0.1, 0.2, 0.6]) * (1 + judge.model.joint_dim))
+        judge.model.calibrate_scale(torch.tensor([0.1, 0.2, 0.6]) * (1 + judge.model.joint_dim))
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
-    decoding = DecodingSettings(beam=6, max_words=5, suiting=0.7)
-    likeliest = describe(members, encodings, replace(decoding, suiting=0.0), n_best=6)
-    best = describe(members, encodings, decoding, n_best=6)
+    decoding = DecodingSettings(beam=6, max_words=5)
+    likeliest = caption_clips(members, encodings, decoding, RerankSettings(embedding_weight=0.0), n_best=6)
+    best = caption_clips(members, encodings, decoding, RerankSettings(embedding_weight=0.7), n_best=6)
     assert likeliest != best
     for row, sentences in enumerate(best):
         assert {each.text for each in sentences} == {each.text for each in likeliest[row]}
@@ -226,10 +226,10 @@ def test_a_joint_embedding_chooses_among_what_the_beam_found(
             worth.append(sentence.log_probability + 0.7 * sum(suits) / 2)
         assert worth == pytest.approx([sentence.score for sentence in sentences], abs=1e-5)
         assert worth == sorted(worth, reverse=True)
-    [[first], *_] = describe(members, encodings, decoding)
+    [[first], *_] = caption_clips(members, encodings, decoding, RerankSettings(embedding_weight=0.7))
     assert first == best[0][0]
-    [[greedy], *_] = describe(members, encodings, replace(decoding, beam=1))
-    [[alone], *_] = describe(members[1:2], encodings[1:2], replace(decoding, beam=1))
+    [[greedy], *_] = caption_clips(members, encodings, replace(decoding, beam=1))
+    [[alone], *_] = caption_clips(members[1:2], encodings[1:2], replace(decoding, beam=1))
     assert greedy.text == alone.text  # there is nothing to choose from
     assert alone.score == alone.log_probability == greedy.log_probability
 
@@ -240,12 +240,13 @@ def test_a_phrase_probe_has_a_say_in_what_is_said(
     """What counts is a tenth of the mean log-probability and the CIDEr that is expected, one by one."""
     members = [make_member(task, words, store, seed=0, phrases=200) for task in ("embed", "describe")]
     judge = members[0].model
-    start_from_clips(judge, clips, store, words, load_settings("laptop").init)
-    start_probes(judge, clips, store, words)
+    init_from_clips(judge, clips, store, words, load_settings("laptop").init)
+    fit_probes(judge, clips, store, words)
     encodings = [member.encode(maps_of(store, clips[:3])) for member in members]
-    decoding = DecodingSettings(beam=6, max_words=5, suiting=0.0, expecting=0.0)
-    likeliest = describe(members, encodings, decoding, n_best=6)
-    best = describe(members, encodings, replace(decoding, expecting=0.3), n_best=6)
+    decoding = DecodingSettings(beam=6, max_words=5)
+    nothing = RerankSettings(embedding_weight=0.0, cider_weight=0.0)
+    likeliest = caption_clips(members, encodings, decoding, nothing, n_best=6)
+    best = caption_clips(members, encodings, decoding, replace(nothing, cider_weight=0.3), n_best=6)
     assert likeliest != best
     for row, sentences in enumerate(best):
         assert {sentence.text for sentence in sentences} == {sentence.text for sentence in likeliest[row]}

@@ -19,7 +19,7 @@ from ctsan.config import load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem
 from ctsan.tasks.blank import encode_blanks
 from ctsan.tasks.building import build_model, build_task
-from ctsan.tasks.member import Member
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.text.vocabulary import BLANK, UNK
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
@@ -91,7 +91,7 @@ def test_it_learns_twelve_clips_by_heart(
     optimiser = torch.optim.Adam(task.model.parameters(), lr=0.02)
     # At a rate that stays, the last step may be one that throws it back.
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, total_iters=steps)
-    everything = range(len(task.kinds))
+    everything = range(len(task.buckets))
     torch.manual_seed(start.seed)
     for _ in range(steps):
         task.model.train()
@@ -102,7 +102,7 @@ def test_it_learns_twelve_clips_by_heart(
         schedule.step()
     metrics = task.evaluate()
     items = {"fill": blanks, "choose": choices, "rank": queries}[kind](clips)
-    margins.above("lead", lead(Member(task.model, words, max_frames=10, max_words=6), items, store), 0.3)
+    margins.above("lead", lead(LoadedModel(task.model, words, max_frames=10, max_words=6), items, store), 0.3)
     assert metrics["R@1" if kind == "rank" else "accuracy"] == 1.0
     assert ("precision" in metrics) == (detector == "true")
     assert len(task.examples()) == len(clips)
@@ -113,7 +113,7 @@ def test_every_concept_candidate_of_a_caption_is_left_out_once(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     task = make("fill", words, clips, store, bare=True)
-    batch = task.batch(range(len(task.kinds)), mirrored=[False] * len(task.kinds))
+    batch = task.batch(range(len(task.buckets)), mirrored=[False] * len(task.buckets))
     assert len(batch.answers) == 4 * len(clips)  # animal and deed in either caption
     assert (batch.sentences.gather(1, batch.places[:, None]) == BLANK).all()
     assert ((batch.sentences == BLANK).sum(dim=1) == 1).all()

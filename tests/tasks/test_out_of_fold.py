@@ -63,9 +63,9 @@ def test_clips_of_one_source_are_in_one_fold(words: Words, clips: list[Clip], st
 def test_few_own_clips_beside_many_external_ones_get_words(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    """Whatever the folds, every probe has clips of both kinds to learn from."""
+    """Whatever the folds, every probe has clips of both buckets to learn from."""
     mixed = [
-        replace(clip, others=number >= 2, source=f"film {number}" if number < 2 else "tv")
+        replace(clip, external=number >= 2, source=f"film {number}" if number < 2 else "tv")
         for number, clip in enumerate(clips)
     ]
     scores = out_of_fold_scores(encoder_for(words, store), mixed, store, words)
@@ -79,7 +79,7 @@ def test_where_own_clips_are_of_one_source_each_is_left_out_by_itself(
     """Its captions change the words of other own clips, and not its own."""
     encoder = encoder_for(words, store)
     one = [
-        replace(clip, source="film" if number < num_own else "tv", others=number >= num_own)
+        replace(clip, source="film" if number < num_own else "tv", external=number >= num_own)
         for number, clip in enumerate(clips)
     ]
     before = out_of_fold_scores(encoder, one, store, words)
@@ -93,7 +93,7 @@ def test_where_own_clips_are_of_one_source_each_is_left_out_by_itself(
 def test_a_single_own_clip_is_learnt_with_the_words_of_the_detector(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    for train in (clips[:1], [clips[0], *(replace(clip, others=True) for clip in clips[1:-1])]):
+    for train in (clips[:1], [clips[0], *(replace(clip, external=True) for clip in clips[1:-1])]):
         corpus = Corpus("animals", store.folder, "own", (*train, replace(clips[-1], split="val")))
         task = set_up_task("describe", load_settings("laptop", SMALL), words, store, corpus)
         batch = task.batch([0], mirrored=[False])
@@ -131,7 +131,7 @@ def test_a_resumed_training_goes_on_with_the_same_words(
     trained = build_model("describe", settings, words, grid=store.grid, channels=store.channels, seed=1)
     assert isinstance(trained.clip_encoder, ClipEncoder)
     scales = torch.linspace(0.01, 3, store.channels)
-    trained.clip_encoder.start_from(channels=(torch.full_like(scales, 0.5), scales))
+    trained.clip_encoder.init_from(channels=(torch.full_like(scales, 0.5), scales))
     begun = set_up_task("describe", settings, words, store, corpus, init_from=trained)
     resumed = set_up_task("describe", settings, words, store, corpus, is_resumed=True)
     resumed.model.load_state_dict(begun.model.state_dict())

@@ -18,7 +18,7 @@ from ctsan.data.corpus import Clip, Corpus
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
-from ctsan.tasks.building import Model, TaskName, build_model, build_task, start_from_clips
+from ctsan.tasks.building import Model, TaskName, build_model, build_task, init_from_clips
 from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.channel_statistics import channel_statistics
 from ctsan.tasks.description import DescriptionTask
@@ -45,7 +45,7 @@ def begin(
 ) -> Model:
     """A model as a training begins with it."""
     model = build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=0)
-    start_from_clips(model, clips, store, words, settings.init)
+    init_from_clips(model, clips, store, words, settings.init)
     return model
 
 

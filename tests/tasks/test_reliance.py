@@ -14,7 +14,7 @@ from ctsan.config import load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, Item, ItemTask, QueryItem
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.building import PRIMARY_METRICS, TaskName, build_model, build_task
-from ctsan.tasks.member import Member, reads_concepts
+from ctsan.tasks.loaded_model import LoadedModel, reads_concepts
 from ctsan.tasks.reliance import (
     SOURCES,
     answers_by_source,
@@ -64,7 +64,7 @@ def items_of(clips: Sequence[Clip]) -> dict[ItemTask, tuple[Item, ...]]:
 
 def make(
     kind: TaskName, words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str
-) -> tuple[Any, Member[Any]]:
+) -> tuple[Any, LoadedModel[Any]]:
     """A task, and its model with large weights: its answers depend on the clip and on its words."""
     settings = load_settings("laptop", (*SETTINGS, *overrides))
     items: Any = {(task, "train"): some for task, some in items_of(clips).items()}
@@ -76,7 +76,7 @@ def make(
             if "clip_encoder.detector" not in name and "gate" not in name and weights.ndim > 1:
                 weights.normal_(std=0.7, generator=generator)
     task = build_task(kind, settings, words, store, corpus, model=model, split="train")
-    return task, Member(model, words, settings.model.max_frames, settings.decoding.max_words)
+    return task, LoadedModel(model, words, settings.model.max_frames, settings.decoding.max_words)
 
 
 @pytest.mark.parametrize("kind", TASKS)
@@ -160,7 +160,7 @@ class Watched:
         self.task, self.clips = task, task.clips
         self.seen: list[ClipEncoding] = []
 
-    def measure(self, members: Sequence[Member[Any]], encodings: Sequence[ClipEncoding]) -> Measured:
+    def measure(self, members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding]) -> Measured:
         self.seen += encodings
         measured: Measured = self.task.measure(members, encodings)
         return measured
@@ -171,7 +171,7 @@ def test_words_and_confidences_are_those_of_their_source(
     weighted: bool, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     """And nothing else of a clip changes; its vectors are those of its words."""
-    task, member = make("describe", words, clips, store, f"detector.weighted={weighted}".lower())
+    task, member = make("describe", words, clips, store, f"detector.confidence_weighted={weighted}".lower())
     watched: Any = Watched(task)
     answers_by_source(watched, member, SOURCES)
     own, another, random, none, oracle = watched.seen

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from ctsan.config import DecodingSettings, load_settings
+from ctsan.config import DecodingSettings, RerankSettings, load_settings
 from ctsan.data.corpus import Clip, Corpus
 from ctsan.evaluation.grammar import grammar_fault
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.tasks.building import build_model, build_task
+from ctsan.tasks.captioning import Captioner, Hypothesis, caption_clips
 from ctsan.tasks.description import DescriptionTask
-from ctsan.tasks.member import Member
-from ctsan.tasks.saying import Said, Speaker, describe
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.text.vocabulary import PAD
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
@@ -44,7 +44,7 @@ def make_task(words: Words, clips: Sequence[Clip], store: FeatureStore, *overrid
 
 
 @pytest.fixture(scope="module")
-def taught(words: Words, clips: list[Clip], store: FeatureStore) -> Member[DescriptionModel]:
+def taught(words: Words, clips: list[Clip], store: FeatureStore) -> LoadedModel[DescriptionModel]:
     """A model that was told the faulty sentence twice as often as the right one."""
     dog = replace(clips[0], captions=(FAULTY, FAULTY, RIGHT))
     task = make_task(words, [dog], store, "decoding.skip_faulty=false")
@@ -55,25 +55,27 @@ def taught(words: Words, clips: list[Clip], store: FeatureStore) -> Member[Descr
         adam.zero_grad()
         sum(task.losses(batch).values()).backward()
         adam.step()
-    return Member(task.model.eval(), words, task.clips.max_frames, 6)
+    return LoadedModel(task.model.eval(), words, task.clips.max_frames, 6)
 
 
-def judge(words: Words, store: FeatureStore) -> Member:
+def judge(words: Words, store: FeatureStore) -> LoadedModel:
     settings = load_settings("laptop", ("retrieval.phrases=0", "retrieval.joint_dim=4"), task="embed")
     model = build_model("embed", settings, words, grid=store.grid, channels=store.channels, seed=0)
-    return Member(model.eval(), words, 10, 6)
+    return LoadedModel(model.eval(), words, 10, 6)
 
 
 @pytest.mark.parametrize("reranked", [False, True])
 def test_the_likeliest_sentence_without_a_fault_is_said(
-    words: Words, store: FeatureStore, taught: Member, clips: list[Clip], reranked: bool
+    words: Words, store: FeatureStore, taught: LoadedModel, clips: list[Clip], reranked: bool
 ) -> None:
-    members: list[Speaker] = [taught, judge(words, store)] if reranked else [taught]
+    members: list[Captioner] = [taught, judge(words, store)] if reranked else [taught]
     encodings: list[ClipEncoding] = [member.encode([store[clips[0].id].maps]) for member in members]
 
-    def said(*, beam: int = 3, n_best: int = 1, skip_faulty: bool) -> list[Said]:
-        decoding = DecodingSettings(beam=beam, max_words=6, suiting=0, skip_faulty=skip_faulty)
-        [found] = describe(members, encodings, decoding, n_best=n_best)
+    def said(*, beam: int = 3, n_best: int = 1, skip_faulty: bool) -> list[Hypothesis]:
+        decoding = DecodingSettings(beam=beam, max_words=6, skip_faulty=skip_faulty)
+        [found] = caption_clips(
+            members, encodings, decoding, RerankSettings(embedding_weight=0), n_best=n_best
+        )
         return found
 
     assert [each.text for each in said(skip_faulty=False)] == [FAULTY]

@@ -13,8 +13,8 @@ from torch import Tensor
 from ctsan.config import load_settings
 from ctsan.data.corpus import Clip
 from ctsan.errors import UsageError
-from ctsan.tasks.building import Model, TaskName, build_model, start_from_clips, start_probes
-from ctsan.tasks.transfer import parts_taken, settings_with, start_from_model
+from ctsan.tasks.building import Model, TaskName, build_model, fit_probes, init_from_clips
+from ctsan.tasks.transfer import init_from_model, parts_taken, settings_with
 from ctsan.text.concepts import Concept, Concepts
 from ctsan.text.vocabulary import Vocabulary
 from ctsan.text.words import Words
@@ -82,9 +82,9 @@ def test_all_of_the_same_task_is_taken_over_and_new_words_begin_anew(
     form: tuple[str, ...],
 ) -> None:
     trained, model = make_trained(task, words, store, *form), make(task, more, store, *form)
-    start_from_clips(model, clips, store, more, load_settings("laptop").init)
+    init_from_clips(model, clips, store, more, load_settings("laptop").init)
     fresh = weights(model)
-    start_from_model(model, trained, transfer="shared")
+    init_from_model(model, trained, transfer="shared")
     old, new = weights(trained), weights(model)
     assert new.keys() == old.keys()
     if form == LAPTOP_FORM:  # of the new clips, not of those that the trained model saw
@@ -117,9 +117,9 @@ def test_another_task_takes_what_all_have_in_common(
     form: tuple[str, ...],
 ) -> None:
     trained, model = make_trained("describe", words, store, *form), make(task, more, store, *form)
-    start_from_clips(model, clips, store, more, load_settings("laptop").init)
+    init_from_clips(model, clips, store, more, load_settings("laptop").init)
     fresh = weights(model)
-    start_from_model(model, trained, transfer="shared")
+    init_from_model(model, trained, transfer="shared")
     old, new = weights(trained), weights(model)
     shared = {name for name in new if name.startswith(("clip_encoder.", "word_input.", "lstm."))}
     shared.discard("clip_encoder.frequencies")
@@ -149,9 +149,9 @@ def test_the_detector_alone_is_taken_over_where_that_is_asked_for(
     settings = load_settings("paper", (*SETTINGS, f"detector.kind={kind}"))
     trained = make_trained("describe", words, store, *form, f"detector.kind={kind}")
     model = make(task, more, store, *form, f"detector.kind={kind}")
-    start_from_clips(model, clips, store, more, load_settings("laptop").init)
+    init_from_clips(model, clips, store, more, load_settings("laptop").init)
     fresh = weights(model)
-    start_from_model(model, trained, transfer=settings.training.transfer)
+    init_from_model(model, trained, transfer=settings.training.transfer)
     old, new = weights(trained), weights(model)
     taken = {name for name in new if not torch.equal(new[name], fresh[name])}
     parts = parts_taken(trained, same_task=task == "describe", transfer="detector")
@@ -191,7 +191,7 @@ def test_what_has_learnt_no_detector_gives_none(words: Words, store: FeatureStor
 
 def test_other_attentions_fit_a_detector() -> None:
     trained = load_settings("laptop", SETTINGS)
-    overrides = ("attention.output=false", "model.sees_clip=false", "training.transfer=detector")
+    overrides = ("attention.output=false", "model.use_video=false", "training.transfer=detector")
     given = load_settings("laptop", overrides)
     found = settings_with(given, trained, overrides=overrides, same_task=False)
     assert not found.attention.output
@@ -205,23 +205,23 @@ def test_a_comparison_begins_anew(words: Words, store: FeatureStore, task: TaskN
     """Words like a concept word are taken away; all else comes from the description."""
     trained, model = (
         make_trained("describe", words, store),
-        make(task, words, store, "attention.compares=true"),
+        make(task, words, store, "attention.contrastive_init=true"),
     )
-    start_from_model(model, trained, transfer="shared")
+    init_from_model(model, trained, transfer="shared")
     attention = model.word_input.attention  # type: ignore[union-attr]  # both tasks have it
     assert torch.equal(attention.relate, torch.eye(8))
     assert torch.equal(attention.gate, torch.full((8,), -1.0))
     assert torch.equal(attention.project.weight, trained.decode.word_input.attention.project.weight)  # type: ignore[union-attr]
-    further = make(task, words, store, "attention.compares=true")
+    further = make(task, words, store, "attention.contrastive_init=true")
     with torch.no_grad():
         attention.gate.fill_(0.3)
-    start_from_model(further, model, transfer="shared")
+    init_from_model(further, model, transfer="shared")
     assert torch.equal(further.word_input.attention.gate, attention.gate)  # type: ignore[union-attr]
 
 
 def test_a_description_starts_from_other_tasks_too(words: Words, store: FeatureStore) -> None:
     trained, model = make_trained("rank", words, store), make("describe", words, store)
-    start_from_model(model, trained, transfer="shared")
+    init_from_model(model, trained, transfer="shared")
     assert torch.equal(
         model.state_dict()["decode.word_input.attention.relate"],
         trained.state_dict()["word_input.attention.relate"],
@@ -247,7 +247,7 @@ def test_models_of_other_sizes_are_refused(words: Words, store: FeatureStore, ot
     trained = make("describe", words, store, *PAPER_FORM)
     for task in TASKS:
         with pytest.raises(UsageError, match="do not fit the new model: .*there.*here"):
-            start_from_model(make(task, words, store, *PAPER_FORM, other), trained, transfer="shared")
+            init_from_model(make(task, words, store, *PAPER_FORM, other), trained, transfer="shared")
 
 
 @pytest.mark.parametrize("transfer", ["detector", "shared"])
@@ -258,7 +258,7 @@ def test_a_probe_in_one_of_the_models_alone_is_refused(
     """Traces beside a probe add to its scores, and traces without one name words by themselves."""
     trained, model = (make("describe", words, store, f"detector.probe={probe}") for probe in probes)
     with pytest.raises(UsageError, match="do not fit the new model: clip_encoder.probe.*there.*here"):
-        start_from_model(model, trained, transfer=transfer)
+        init_from_model(model, trained, transfer=transfer)
     old, new = (load_settings("laptop", [f"detector.probe={probe}"]) for probe in probes)
     with pytest.raises(UsageError, match=f"detector.probe is {probes[0]} there and {probes[1]} here"):
         settings_with(new, old, overrides=[f"detector.probe={probes[1]}"], same_task=True)
@@ -298,16 +298,16 @@ def test_probes_learn_new_clips_with_the_scales_that_were_taken_over(
 ) -> None:
     trained = make_trained("embed", words, store)
     model = make("embed", more, store, "retrieval.phrases=50")
-    start_from_clips(model, clips, store, more, load_settings("laptop").init)
-    start_probes(model, clips, store, more)
+    init_from_clips(model, clips, store, more, load_settings("laptop").init)
+    fit_probes(model, clips, store, more)
     before = model.phrases.clip.clone()
-    start_from_model(model, trained, transfer="shared")
+    init_from_model(model, trained, transfer="shared")
     assert torch.equal(model.phrases.clip, before)  # nothing of phrases is taken over
-    start_probes(model, clips, store, more)
+    fit_probes(model, clips, store, more)
     assert not torch.allclose(model.phrases.clip, before)
     again = make("embed", more, store, "retrieval.phrases=50")
-    again.clip_encoder.start_from(trained.clip_encoder.channel_means, trained.clip_encoder.channel_scales)
-    start_probes(again, clips, store, more)
+    again.clip_encoder.init_from(trained.clip_encoder.channel_means, trained.clip_encoder.channel_scales)
+    fit_probes(again, clips, store, more)
     for name, tensor in again.phrases.state_dict().items():
         assert torch.equal(tensor, model.phrases.state_dict()[name]), name
 
@@ -320,7 +320,7 @@ def test_a_probe_of_concept_words_is_kept_or_learns_the_new_clips(
     probe = model.clip_encoder.probe
     probe.name.weight.fill_(7.0)
     rarest = probe.name.bias.clone()
-    start_probes(model, clips, store, more, keep=keep)
+    fit_probes(model, clips, store, more, keep=keep)
     assert bool((probe.name.weight == 7).all()) == keep
     assert bool((probe.name.bias > rarest + 1).any()) != keep
 
@@ -331,9 +331,9 @@ def test_a_probe_that_is_kept_expects_no_new_word(
 ) -> None:
     """It has learnt nothing of them: they must not come before the words that it knows."""
     trained, model = (make("describe", each, store, "detector.probe=mlp") for each in (words, more))
-    start_probes(trained, clips, store, words)
-    start_from_model(model, trained, transfer="shared")
-    start_probes(model, clips, store, more, keep=True)
+    fit_probes(trained, clips, store, words)
+    init_from_model(model, trained, transfer="shared")
+    fit_probes(model, clips, store, more, keep=True)
     seen = torch.from_numpy(store[clips[0].id].maps).float()[None]
     is_real = torch.ones(1, seen.shape[1], dtype=torch.bool)
     known, scores = (

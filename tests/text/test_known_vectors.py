@@ -90,7 +90,7 @@ def test_words_that_no_caption_has_come_after_all_others(captions: list[str], tm
     file = tmp_path / "vectors.txt"
     file.write_text("guitar 1 0\n<s> 9 9\nespresso 0 1\nrocket 1 1\n", encoding="utf-8")
     alone = prepare_words(captions, embedding_dim=4, vectors=file)
-    words = prepare_words(captions, embedding_dim=4, vectors=file, more_words=1)
+    words = prepare_words(captions, embedding_dim=4, vectors=file, extra_vocabulary=1)
     assert words.vocabulary.words == (*alone.vocabulary.words, "espresso")
     assert words.vocabulary.counts[-1] == 0
     assert words.embedding[-1, 1] > 0

@@ -62,7 +62,7 @@ class StandIn:
         self.seen: list[tuple[tuple[int, ...], tuple[bool, ...]]] = []
 
     @property
-    def kinds(self) -> list[int]:
+    def buckets(self) -> list[int]:
         return [0] * len(self.inputs)
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> Points:

@@ -45,7 +45,7 @@ def test_frozen_weights_have_no_mean() -> None:
 
 def test_what_is_evaluated_and_kept_is_the_mean_and_training_does_not_notice(tmp_path: Path) -> None:
     def trained(folder: str, averaging: float) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        settings = load_settings("paper", ["training.epochs=2", f"optimiser.averaging={averaging}"])
+        settings = load_settings("paper", ["training.epochs=2", f"optimiser.ema_decay={averaging}"])
         task = StandIn(scores=[0.0, 1.0])
         train(task, tmp_path / folder, optimiser=settings.optimiser, training=settings.training)
         last = {name: weights.detach().clone() for name, weights in task.model.named_parameters()}

@@ -148,7 +148,7 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("right", "kinds", "labels"),
+    ("right", "buckets", "labels"),
     [
         (1, ["right", "", "", "", ""], ["✓ 1", "2", "3", "4", "5"]),
         (5, ["", "", "", "", "right"], ["1", "2", "3", "4", "✓ 5"]),
@@ -156,13 +156,13 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ],
 )
 def test_a_ranking_shows_the_first_clips_and_frames_the_right_one(
-    tmp_path: Path, five: list[Path], right: int, kinds: list[str], labels: list[str]
+    tmp_path: Path, five: list[Path], right: int, buckets: list[str], labels: list[str]
 ) -> None:
     page = write(tmp_path, ranking(right, five))
     outline = Outline(page)
     shown = page[page.index('<ol class="ranked">') : page.index("</ol>")]
     assert re.findall(r'<li class="(.*?)" title="(.*?)">', shown) == [
-        (kind, f"clip {rank}") for kind, rank in zip(kinds, [1, 2, 3, 4, max(right, 5)], strict=True)
+        (kind, f"clip {rank}") for kind, rank in zip(buckets, [1, 2, 3, 4, max(right, 5)], strict=True)
     ]
     assert re.findall(r"<span>(.*?)</span></li>", shown) == labels
     images = [attributes for tag, attributes in outline.seen if tag == "img"]

@@ -74,23 +74,23 @@ def test_half_of_the_examples_are_mirrored_or_none(tmp_path: Path) -> None:
     assert flips[0] != flips[1]
     assert all(450 < sum(epoch) < 550 for epoch in flips)
     task = StandIn()
-    run(tmp_path, task, "training.mirror=false", "training.epochs=1")
+    run(tmp_path, task, "training.hflip=false", "training.epochs=1")
     assert not any(mirrored for _, flips_of_batch in task.seen for mirrored in flips_of_batch)
 
 
 def test_a_batch_holds_one_kind_and_an_epoch_holds_all() -> None:
-    kinds = [0] * 10 + [1] * 7
-    epochs = [batches_of(epoch, kinds=kinds, batch_size=4, seed=3) for epoch in range(2)]
+    buckets = [0] * 10 + [1] * 7
+    epochs = [batches_of(epoch, buckets=buckets, batch_size=4, seed=3) for epoch in range(2)]
     assert epochs[0] != epochs[1]
     for batches in epochs:
         assert sorted(example for batch in batches for example in batch) == list(range(17))
-        assert all(len({kinds[example] for example in batch}) == 1 for batch in batches)
+        assert all(len({buckets[example] for example in batch}) == 1 for batch in batches)
         assert sorted(map(len, batches)) == [2, 3, 4, 4, 4]
-        assert len(batches) == batches_in_epoch(kinds, 4) == 5
+        assert len(batches) == batches_in_epoch(buckets, 4) == 5
     ordered = [
-        kinds[batch[0]]
+        buckets[batch[0]]
         for epoch in range(20)
-        for batch in batches_of(epoch, kinds=kinds, batch_size=4, seed=3)
+        for batch in batches_of(epoch, buckets=buckets, batch_size=4, seed=3)
     ]
     assert 0 < sum(ordered[::5]) < 20  # either kind may come first
 
@@ -207,14 +207,14 @@ def test_every_evaluation_is_told(tmp_path: Path) -> None:
 def test_bfloat16_is_used_when_asked_for(tmp_path: Path) -> None:
     class Recording(StandIn):
         def losses(self, batch: Any) -> dict[str, torch.Tensor]:
-            kinds[self.model(batch.inputs).dtype] += 1
+            buckets[self.model(batch.inputs).dtype] += 1
             return super().losses(batch)
 
-    kinds: Counter[torch.dtype] = Counter()
+    buckets: Counter[torch.dtype] = Counter()
     run(tmp_path / "low", Recording(), "training.epochs=1", "training.precision=bfloat16")
     run(tmp_path / "auto", Recording(), "training.epochs=1")
     expected = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-    assert kinds == Counter([torch.bfloat16] * 6) + Counter([expected] * 6)
+    assert buckets == Counter([torch.bfloat16] * 6) + Counter([expected] * 6)
 
 
 def test_every_row_is_plain_json(tmp_path: Path) -> None:
@@ -269,13 +269,13 @@ def test_steps_may_be_given_instead_of_epochs_and_are_evaluated_evenly(tmp_path:
 def test_a_part_with_a_pace_of_its_own_takes_smaller_steps(tmp_path: Path) -> None:
     """Adam's first step is as large as the learning rate, for every weight."""
 
-    def first_step(pace: float | None) -> dict[str, float]:
+    def first_step(lr_scale: float | None) -> dict[str, float]:
         task = StandIn(dropout=0.0)
-        if pace is not None:
-            task.model.outer.pace = pace  # type: ignore[assignment]
+        if lr_scale is not None:
+            task.model.outer.lr_scale = lr_scale  # type: ignore[assignment]
         before = {name: weights.detach().clone() for name, weights in task.model.named_parameters()}
-        settings = load_settings("paper", ["training.steps=1", "training.mirror=false"])
-        folder = tmp_path / str(pace)
+        settings = load_settings("paper", ["training.steps=1", "training.hflip=false"])
+        folder = tmp_path / str(lr_scale)
         train(task, folder, optimiser=settings.optimiser, training=settings.training)
         return {
             name: (weights - before[name]).abs().max().item()

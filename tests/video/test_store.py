@@ -21,7 +21,7 @@ import ctsan.video.extraction as extraction
 from ctsan.errors import StoreError
 from ctsan.video.clip_index import ClipRecord
 from ctsan.video.extraction import Report, fill_store
-from ctsan.video.store import ClipFeatures, FeatureStore, Manifest, Recipe, write_manifest
+from ctsan.video.store import FeatureStore, Manifest, Recipe, StoredFeatures, write_manifest
 
 RECIPE = Recipe("drawn", (1, 1), 8, mirrored=False, details={"made": "here"})
 PAGE = 4096  # bytes that SQLite writes at once
@@ -40,9 +40,9 @@ def clips(tmp_path: Path) -> Clips:
     return made
 
 
-def features_of(path: Path) -> ClipFeatures:
+def features_of(path: Path) -> StoredFeatures:
     count = len(path.read_bytes())
-    return ClipFeatures(maps=np.full((count, 1, 1, 8), count, dtype=np.float16), times=np.arange(count) / 2)
+    return StoredFeatures(maps=np.full((count, 1, 1, 8), count, dtype=np.float16), times=np.arange(count) / 2)
 
 
 def fill(clips: Clips, folder: Path) -> Report:
@@ -107,7 +107,7 @@ def test_what_a_killed_run_did_is_known_without_reading_the_sources_again(
 ) -> None:
     monkeypatch.setattr(extraction, "BLOCK", 3)
 
-    def killed_at_the_eighth(path: Path) -> ClipFeatures:
+    def killed_at_the_eighth(path: Path) -> StoredFeatures:
         if path == clips[7][1]:
             raise KeyboardInterrupt
         return features_of(path)

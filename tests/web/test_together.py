@@ -15,7 +15,7 @@ import torch
 from httpx import Client
 
 from ctsan.errors import UsageError, VideoError
-from ctsan.inference.featurizer import Look, Watcher
+from ctsan.inference.featurizer import ClipFeatures, ClipFeaturizer
 from ctsan.inference.results import Description
 from ctsan.runs.trained_run import load_runs
 from ctsan.video.backbones import network_key
@@ -179,10 +179,10 @@ def test_clips_of_different_lengths_are_encoded_together(predictor: ClipPredicto
     clips, runs = [Path(str(clip)) for clip in range(5)], predictor.runs
     predictor.prepare(clips, "describe")
     for clip in clips:
-        [look] = predictor.clips.look_at_all([clip], runs)
-        assert isinstance(look, Look)
+        [look] = predictor.clips.featurize_all([clip], runs)
+        assert isinstance(look, ClipFeatures)
         [kept] = predictor.clips.encode([look], runs)
-        [own] = Watcher.encode(predictor.clips, [look], runs)
+        [own] = ClipFeaturizer.encode(predictor.clips, [look], runs)
         assert own.detection is not None
         assert kept.detection is not None
         torch.testing.assert_close(kept.state, own.state, rtol=1e-3, atol=1e-4)
@@ -191,9 +191,9 @@ def test_clips_of_different_lengths_are_encoded_together(predictor: ClipPredicto
 
 
 def test_a_clip_that_is_forgotten_while_it_is_encoded_is_not_kept(predictor: ClipPredictor) -> None:
-    looks = list(predictor.clips.look_at_all([Path("0"), Path("1")], predictor.runs))
+    looks = list(predictor.clips.featurize_all([Path("0"), Path("1")], predictor.runs))
     predictor.clips.forget("0")
-    predictor.clips.encode([look for look in looks if isinstance(look, Look)], predictor.runs)
+    predictor.clips.encode([look for look in looks if isinstance(look, ClipFeatures)], predictor.runs)
     with pytest.raises(VideoError, match="forgotten"):
         predictor.described([Path("1"), Path("0")])
     assert predictor.described([Path("1")])[0].caption

@@ -13,7 +13,7 @@ class AverageDetector(LearntConceptSource):
     """One LSTM over frames averaged over the grid takes the place of all traces.
 
     Args:
-        pace, memory: as for the traces.
+        lr_scale, memory: as for the traces.
     """
 
     def __init__(
@@ -23,12 +23,12 @@ class AverageDetector(LearntConceptSource):
         num_candidates: int,
         num_layers: int = 2,
         dropout: float = 0.2,
-        pace: float = 1.0,
+        lr_scale: float = 1.0,
         memory: int = 4,
     ) -> None:
         super().__init__()
         self.dropout = dropout
-        self.pace = pace
+        self.lr_scale = lr_scale
         self.lstm = LayerNormLSTM(
             input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout, memory=memory
         )

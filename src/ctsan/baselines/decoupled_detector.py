@@ -32,7 +32,7 @@ class DecoupledDetector(ConceptSource):
         return super().train(mode=False)
 
     @torch.no_grad()
-    def start_from(
+    def init_from(
         self, *, reduce: RegionReducer, detector: ConceptDetector, means: Tensor, scales: Tensor
     ) -> None:
         """Take over a trained detector with all that it sees clips by."""

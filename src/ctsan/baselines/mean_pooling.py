@@ -33,7 +33,7 @@ class MeanPooling(BaseClipEncoder):
         self.register_buffer("channel_scales", torch.ones(channels))
 
     @torch.no_grad()
-    def start_from(self, means: Tensor, scales: Tensor) -> None:
+    def init_from(self, means: Tensor, scales: Tensor) -> None:
         """Begin with the means and scales of the channels in the training clips, both (C,)."""
         self.channel_means.copy_(means)
         self.channel_scales.copy_(scales)

@@ -1,4 +1,4 @@
-"""`ctsan corpus`: check, make, items, people."""
+"""`ctsan corpus`: check, make, items, human-agreement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from ctsan.cli.output import count, print_json, print_metrics, print_table, progress_bar, warn
 from ctsan.data.corpus import ITEM_TASKS, SPLITS, ItemTask, Split
-from ctsan.errors import CorpusError, Problem, UsageError
+from ctsan.errors import CorpusError, Problem, UsageError, warn_renamed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from ctsan.data.corpus import Corpus, Item
 
 
-@click.group("corpus")
+class _Commands(click.Group):
+    """The commands, of which one is still known by its old name."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "people":
+            warn_renamed("corpus people", "corpus human-agreement")
+            cmd_name = "human-agreement"
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group("corpus", cls=_Commands)
 def command() -> None:
     """Check and make corpora, build their test items, and measure how far people agree."""
 
@@ -109,8 +119,8 @@ def _print_summary(corpus: Corpus, hours: float | None, summary: dict[str, objec
         if clips := corpus.split(split):
             captions = sum(len(clip.captions) for clip in clips)
             rows.append((split, f"{count(len(clips), 'clip')}, {count(captions, 'caption')}"))
-    if clips_of_others := sum(clip.others for clip in corpus):
-        rows.append(("captioned by others", count(clips_of_others, "clip")))
+    if num_external := sum(clip.external for clip in corpus):
+        rows.append(("external", count(num_external, "clip")))
     rows += [(f"items: {task} {split}", len(items)) for (task, split), items in corpus.items.items()]
     if summary["features_only"]:
         rows.append(("features, no file", summary["features_only"]))
@@ -199,7 +209,7 @@ def _built(
     return built.items
 
 
-@command.command("people", short_help="Measure how well people describe the clips.")
+@command.command("human-agreement", short_help="Measure how far people agree in describing the clips.")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
     "--split",
@@ -214,15 +224,15 @@ def _built(
     help="At most so many captions of a clip are judged, each by all others of it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def people(path: Path, split: Split | Literal["all"] | None, per_clip: int, as_json: bool) -> None:
+def human_agreement(path: Path, split: Split | Literal["all"] | None, per_clip: int, as_json: bool) -> None:
     """Judge people's captions by the other captions of the clip, as 'ctsan evaluate' judges a model's.
 
     Where people do not agree, no model can agree with all of them: this is what one may hope for.
 
     \b
     Examples:
-      ctsan corpus people my-clips/ --split test
-      ctsan corpus people MSR-VTT/ --per-clip 1 --json
+      ctsan corpus human-agreement my-clips/ --split test
+      ctsan corpus human-agreement MSR-VTT/ --per-clip 1 --json
     """
     from ctsan.data.reading import read_corpus
     from ctsan.evaluation.bootstrap import interval
@@ -240,8 +250,8 @@ def people(path: Path, split: Split | Literal["all"] | None, per_clip: int, as_j
             f"{path}: no clip{of} has two captions, so people's cannot be compared. Choose another split."
         )
     found = judge_people(several, per_clip=per_clip, java=find_java())
-    metrics = {name: tally.value for name, tally in found.tallies.items()}
-    intervals = {name: interval(tally) for name, tally in found.tallies.items()}
+    metrics = {name: statistic.value for name, statistic in found.statistics.items()}
+    intervals = {name: interval(statistic) for name, statistic in found.statistics.items()}
     if as_json:
         print_json(
             {

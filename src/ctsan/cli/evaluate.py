@@ -186,7 +186,7 @@ def _reading_concepts(runs: Sequence[TrainedRun], task: TaskName) -> list[Traine
         UsageError: there is none.
     """
     from ctsan.errors import UsageError
-    from ctsan.tasks.member import reads_concepts
+    from ctsan.tasks.loaded_model import reads_concepts
 
     of_task = [run for run in runs if run.task == task]
     if not of_task:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ctsan.cli.output import count, listed, print_json, progress_bar, warn
-from ctsan.errors import UsageError
+from ctsan.errors import UsageError, warn_renamed
 
 if TYPE_CHECKING:
     from ctsan.data.corpus import Corpus
@@ -45,8 +45,9 @@ WEIGHTS = click.option("--weights", type=click.Path(path_type=Path), help="Weigh
     help="Folder for the features, one a corpus [default: in the cache].",
 )
 @click.option(
-    "--mirror", is_flag=True, help="Also store maps of the mirrored frames (the paper's augmentation)."
+    "--hflip", is_flag=True, help="Also store maps of horizontally flipped frames (the paper's augmentation)."
 )
+@click.option("--mirror", is_flag=True, hidden=True)
 @click.option("--engine", help="onnxruntime, openvino or torch [default: the fastest here].")
 @click.option("--workers", type=click.IntRange(min=1), help="Clips at a time [default: the number of cores].")
 @click.option(
@@ -64,6 +65,7 @@ def command(
     backbone_name: str | None,
     weights: Path | None,
     outs: tuple[Path, ...],
+    hflip: bool,
     mirror: bool,
     engine: str | None,
     workers: int | None,
@@ -80,7 +82,7 @@ def command(
     \b
     Examples:
       ctsan features my-clips/
-      ctsan features LSMDC16/ --backbone resnet152 --weights resnet152.pth --mirror
+      ctsan features LSMDC16/ --backbone resnet152 --weights resnet152.pth --hflip
       ctsan features my-clips/ --backbone onnx:net.onnx
       ctsan features my-clips/ --backbone hf:openai/clip-vit-base-patch32
       ctsan features my-clips/ --import my-arrays/ --backbone slowfast --out features/
@@ -100,8 +102,11 @@ def command(
         raise UsageError(f"{outs[0]}: one --out for two corpora. Give each corpus a folder of its own.")
     if not arrays and pool:
         raise UsageError("--pool goes with --import: computed features are always pooled.")
-    if arrays and (mirror or weights or engine):
-        raise UsageError("--mirror, --weights and --engine do not go with --import: nothing is computed.")
+    if mirror:
+        warn_renamed("--mirror", "--hflip")
+        hflip = True
+    if arrays and (hflip or weights or engine):
+        raise UsageError("--hflip, --weights and --engine do not go with --import: nothing is computed.")
     name = backbone_name or ("imported" if arrays else DEFAULT_BACKBONE)
     read = [read_corpus(corpus) for corpus in corpora]
     fill: Callable[..., Report]
@@ -116,9 +121,9 @@ def command(
         sources = [[(clip.id, clip.path) for clip in clips] for clips in read]
         backbone = named_backbone(name, weights)
         name = backbone.name
-        folders = outs or [features_folder(corpus, backbone, mirrored=mirror) for corpus in corpora]
+        folders = outs or [features_folder(corpus, backbone, mirrored=hflip) for corpus in corpora]
         run = load_engine(backbone, engine=check_engine(engine) if engine else None)
-        fill = partial(extract_features, backbone=backbone, mirrored=mirror, engine=run)
+        fill = partial(extract_features, backbone=backbone, mirrored=hflip, engine=run)
     reports = []
     for corpus, some, folder in zip(corpora, sources, folders, strict=True):
         what = f"features of {corpus.name}" if len(corpora) > 1 else "features"

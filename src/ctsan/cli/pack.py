@@ -18,7 +18,8 @@ from ctsan.cli.output import count, print_json
     "overrides",
     multiple=True,
     metavar="SECTION.SETTING=VALUE",
-    help="How clips are described: a setting of 'decoding' [default: as in the runs]; may be repeated.",
+    help="How clips are described: a setting of 'decoding' or 'rerank' [default: as in the runs]; may be "
+    "repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def command(runs: tuple[Path, ...], out: Path, overrides: tuple[str, ...], as_json: bool) -> None:

@@ -46,7 +46,7 @@ _FEW_CLIPS = 5  # of the validation split: with fewer, a metric says little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class TrainRequest:
     """What a person asked for."""
 
     task: TaskName
@@ -75,34 +75,34 @@ class Order:
 
     def stores(self, settings: Settings) -> tuple[Path, ...]:
         """The folder of each corpus' features."""
-        mirrored = settings.training.mirror
+        mirrored = settings.training.hflip
         return self.features or tuple(
             features_folder(corpus, self.network, mirrored=mirrored) for corpus in self.paths
         )
 
 
-def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
-    """Settings of each of an order's runs: they differ in the seed.
+def settings_for(request: TrainRequest, runs: Sequence[Path]) -> list[Settings]:
+    """Settings of each run of a request: they differ in the seed.
 
     Runs that have begun know what they took over, so the run that they started from may be gone.
 
     Raises:
         UsageError: settings cannot be taken, or a run was started from other weights.
     """
-    settings = load_settings(order.profile, order.overrides, task=order.task)
-    if settings.training.keep_clips and order.source is None:
+    settings = load_settings(request.profile, request.overrides, task=request.task)
+    if settings.training.freeze_clip_encoder and request.source is None:
         raise UsageError(
-            "training.keep_clips=true keeps how a trained run sees clips, and there is none. Name one: "
-            "--from RUN"
+            "training.freeze_clip_encoder=true freezes the clip encoder of a trained run, and none is named. "
+            "Name one: --from RUN"
         )
-    if settings.training.keep_clips and order.vectors is not None:
+    if settings.training.freeze_clip_encoder and request.vectors is not None:
         raise UsageError(
-            "training.keep_clips=true keeps the words of the run that --from names: --vectors would change "
-            "nothing. Leave out one of the two."
+            "training.freeze_clip_encoder=true keeps the words of the run that --from names: --vectors would "
+            "change nothing. Leave out one of the two."
         )
-    if settings.training.keep_clips and settings.training.transfer == "detector":
+    if settings.training.freeze_clip_encoder and settings.training.transfer == "detector":
         raise UsageError(
-            "training.keep_clips=true keeps all that a run sees clips by, and training.transfer=detector "
+            "training.freeze_clip_encoder=true freezes the clip encoder, and training.transfer=detector "
             "takes over its detector alone. Take over the rest too: --transfer shared"
         )
     if settings.detector.kind == "decoupled":
@@ -112,11 +112,11 @@ def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
         )
     begun = [open_run(folder) for folder in runs if has_begun(folder)]
     for run in begun:
-        check_origin(run, order.source)
-    if order.source is not None:
-        trained = begun[0] if begun else open_run(order.source)
+        check_origin(run, request.source)
+    if request.source is not None:
+        trained = begun[0] if begun else open_run(request.source)
         settings = settings_with(
-            settings, trained.settings, overrides=order.overrides, same_task=trained.task == order.task
+            settings, trained.settings, overrides=request.overrides, same_task=trained.task == request.task
         )
     seed = settings.training.seed
     return [
@@ -125,7 +125,7 @@ def settings_for(order: Order, runs: Sequence[Path]) -> list[Settings]:
     ]
 
 
-def check_splits(order: Order, clips: Corpus) -> None:
+def check_splits(request: TrainRequest, clips: Corpus) -> None:
     """Raises:
     UsageError: there is nothing to learn from, or too little to choose weights by.
     """
@@ -133,47 +133,46 @@ def check_splits(order: Order, clips: Corpus) -> None:
     for split, purpose in purposes.items():
         if not any(clip.captions for clip in clips.split(split)):
             raise UsageError(
-                f"{order.place}: no clip of the split '{split}' has captions, and some are needed to "
+                f"{request.place}: no clip of the split '{split}' has captions, and some are needed to "
                 f"{purpose}. 'ctsan corpus check' shows the splits; without any, three sources or more are "
                 "split for you."
             )
-    if all(clip.others for clip in clips.split("train") if clip.captions):
+    if all(clip.external for clip in clips.split("train") if clip.captions):
         raise UsageError(
-            f"{order.place}: every captioned clip of the split 'train' is external or marked as captioned by "
-            'others. At least one must be your own: caption it, or take out "others" where the captions are '
-            "yours."
+            f"{request.place}: every captioned clip of the split 'train' is external. At least one must be "
+            'your own: caption it, or take out "external" where the captions are yours.'
         )
-    if len({clip.times for clip in clips.split("train")}) > 1 and not any(clip.others for clip in clips):
+    if len({clip.repeat for clip in clips.split("train")}) > 1 and not any(clip.external for clip in clips):
         warn(
-            f"{order.place}: some clips count more often than others, and none is marked as captioned by "
-            "others. If an older ctsan joined it, give the corpora apart: --corpus YOURS --external THEIRS"
+            f"{request.place}: some clips are repeated, and none is external. If an older ctsan joined it, "
+            "give the corpora apart: --corpus YOURS --external THEIRS"
         )
     if sum(bool(clip.captions) for clip in clips.split("val")) == 1:
         raise UsageError(
-            f"{order.place}: one clip only of the split 'val' has captions, and "
-            f"{PRIMARY_METRICS[order.task]}, by which the best weights are chosen, says nothing with one. "
+            f"{request.place}: one clip only of the split 'val' has captions, and "
+            f"{PRIMARY_METRICS[request.task]}, by which the best weights are chosen, says nothing with one. "
             'Write "split": "val" for two clips or more, or caption more clips: a tenth of them is set aside.'
         )
-    for item_task, split in _ITEMS[order.task]:
+    for item_task, split in _ITEMS[request.task]:
         items = clips.items.get((item_task, split), ())
         for part in parts_without_items(clips, clips.split(split), items):
             warn(
                 f"{part.root}: it brings no items of {item_task!r} for the split {split!r} and another "
                 "corpus does, so no question is about its clips."
             )
-    if order.external:
-        warn(_external_line(order, clips))
+    if request.external:
+        warn(_external_line(request, clips))
 
 
-def _external_line(order: Order, clips: Corpus) -> str:
+def _external_line(request: TrainRequest, clips: Corpus) -> str:
     """`External: 7 clips, 35 captions. Your training clips count 4-fold: 52% of all captions are yours.`"""
     parts = parts_of(clips)
-    own, external = parts[: len(order.corpora)], parts[len(order.corpora) :]
+    own, external = parts[: len(request.corpora)], parts[len(request.corpora) :]
     used = {clip_id for part in external for clip_id in part.ids.values()}
     captions = sum(len(clip.captions) for clip in clips if clip.id in used)
     once = _own_captions(clip for part in own for clip in part.corpus.split("train"))
     repeated = _own_captions(clips.split("train"))
-    every = sum(clip.times * len(clip.captions) for clip in clips.split("train"))
+    every = sum(clip.repeat * len(clip.captions) for clip in clips.split("train"))
     left_out = sum(is_for_training(clip) for part in external for clip in part.corpus) - len(used)
     line = (
         f"External: {count(len(used), 'clip')}, {count(captions, 'caption')}. Your training clips count "
@@ -184,103 +183,107 @@ def _external_line(order: Order, clips: Corpus) -> str:
 
 
 def _own_captions(clips: Iterable[Clip]) -> int:
-    return sum(clip.times * len(clip.captions) for clip in clips if not clip.others)
+    return sum(clip.repeat * len(clip.captions) for clip in clips if not clip.external)
 
 
-def prepare(order: Order, clips: Corpus, runs: Sequence[Path], settings: Sequence[Settings]) -> None:
+def prepare(request: TrainRequest, clips: Corpus, runs: Sequence[Path], settings: Sequence[Settings]) -> None:
     """All that training needs, into the run folders and the folder of features.
 
     All runs have the same words: those of the one that has begun, if one has.
     """
     begun = [
-        begun_run(folder, task=order.task, settings=own) for folder, own in zip(runs, settings, strict=True)
+        begun_run(folder, task=request.task, settings=own) for folder, own in zip(runs, settings, strict=True)
     ]
     # Loaded now even if words are there already: hours later it would be too late to say what is wrong.
-    source = _load_source(order) if any(_needs_source(order, folder) for folder in runs) else None
-    recipe = _prepare_features(order, clips, settings[0], source)
+    source = _load_source(request) if any(_needs_source(request, folder) for folder in runs) else None
+    recipe = _prepare_features(request, clips, settings[0], source)
     known = next(filter(None, begun), None)
     if known is None:
-        words, origin = _prepare_words(order, clips, settings[0], source)
+        words, origin = _prepare_words(request, clips, settings[0], source)
     else:
         words, origin = Words.load(known.folder / WORDS_FOLDER), known.origin
         if (then := read_recipe(known.folder)) != recipe:
             raise UsageError(
-                f"{listed(order.stores(settings[0]))}: not the kind of features that the run in "
+                f"{listed(request.stores(settings[0]))}: not the kind of features that the run in "
                 f"{known.folder} was begun with ({recipe.backbone} now, {then.backbone} then). Give it "
                 "those, or name another folder for a new run."
             )
     for folder, own, old in zip(runs, settings, begun, strict=True):
-        create_run(folder, task=order.task, profile=order.profile, settings=own, origin=origin)
+        create_run(folder, task=request.task, profile=request.profile, settings=own, origin=origin)
         if old is None:  # words that are there may be of other settings
             write_recipe(folder, recipe)
             words.save(folder / WORDS_FOLDER)
 
 
-def load_task(order: Order, clips: Corpus, run: Path, settings: Settings) -> Task[Any]:
+def load_task(request: TrainRequest, clips: Corpus, run: Path, settings: Settings) -> Task[Any]:
     """The task of a run that was prepared, with the model that it starts with."""
-    words, features = Words.load(run / WORDS_FOLDER), open_features(clips, order.stores(settings))
-    source = _load_source(order).member.model if _needs_source(order, run) else None
+    words, features = Words.load(run / WORDS_FOLDER), open_features(clips, request.stores(settings))
+    source = _load_source(request).member.model if _needs_source(request, run) else None
     is_resumed = (run / CHECKPOINT_FILE).exists()
-    return set_up_task(order.task, settings, words, features, clips, init_from=source, is_resumed=is_resumed)
+    return set_up_task(
+        request.task, settings, words, features, clips, init_from=source, is_resumed=is_resumed
+    )
 
 
-def _needs_source(order: Order, run: Path) -> bool:
-    return order.source is not None and not (run / CHECKPOINT_FILE).exists()
+def _needs_source(request: TrainRequest, run: Path) -> bool:
+    return request.source is not None and not (run / CHECKPOINT_FILE).exists()
 
 
-def _load_source(order: Order) -> TrainedRun:
-    assert order.source is not None  # see `_needs_source`
-    [source] = load_runs([order.source])
+def _load_source(request: TrainRequest) -> TrainedRun:
+    assert request.source is not None  # see `_needs_source`
+    [source] = load_runs([request.source])
     return source
 
 
-def _prepare_features(order: Order, clips: Corpus, settings: Settings, source: TrainedRun | None) -> Recipe:
+def _prepare_features(
+    request: TrainRequest, clips: Corpus, settings: Settings, source: TrainedRun | None
+) -> Recipe:
     """How the features were made that there are now."""
-    if not order.features:
+    if not request.features:
         if source:
-            _check_backbone(order, source, order.network.name)
-        make_features(clips, order.stores(settings), order.network, mirrored=settings.training.mirror)
-    features = open_features(clips, order.stores(settings))
+            _check_backbone(request, source, request.network.name)
+        make_features(clips, request.stores(settings), request.network, mirrored=settings.training.hflip)
+    features = open_features(clips, request.stores(settings))
     recipe = features.manifest.recipe
     if recipe.details.get("imported"):
         warn(NOT_FOR_FILES)
     if source:
-        _check_backbone(order, source, recipe.backbone)
+        _check_backbone(request, source, recipe.backbone)
         if replace(recipe, mirrored=source.recipe.mirrored) != source.recipe:
             raise UsageError(
                 f"{folders_of(features)}: these features of {recipe.backbone} were made otherwise than those "
-                f"that {source.folder} was trained on. {order.place} needs such as 'features.json' of that "
+                f"that {source.folder} was trained on. {request.place} needs such as 'features.json' of that "
                 "run says."
             )
-    check_features(order, clips, features)
-    warn_unless_mirrored(order, settings, features)
+    check_features(request, clips, features)
+    warn_unless_mirrored(request, settings, features)
     return recipe
 
 
-def _check_backbone(order: Order, source: TrainedRun, backbone: str) -> None:
+def _check_backbone(request: TrainRequest, source: TrainedRun, backbone: str) -> None:
     needed = source.recipe.backbone
     if needed != backbone:
         raise UsageError(
             f"{source.folder}: this run was trained on features of {needed}, and training would be on those "
-            f"of {backbone}. Make the same: {features_command(order.paths, source.recipe)}, and give them: "
+            f"of {backbone}. Make the same: {features_command(request.paths, source.recipe)}, and give them: "
             "--features FOLDER"
         )
 
 
-def warn_unless_mirrored(order: Order, settings: Settings, features: FeatureStore) -> None:
+def warn_unless_mirrored(request: TrainRequest, settings: Settings, features: FeatureStore) -> None:
     """Say once that the mirroring which is asked for cannot be done."""
     recipe = features.manifest.recipe
-    if settings.training.mirror and not recipe.mirrored:
+    if settings.training.hflip and not recipe.mirrored:
         is_imported = recipe.details.get("imported")
-        make = "" if is_imported else f"Make them: {features_command(order.paths, recipe)} --mirror. "
+        make = "" if is_imported else f"Make them: {features_command(request.paths, recipe)} --hflip. "
         warn(
             f"{folders_of(features)}: these features hold no mirrored frames, so nothing is mirrored, though "
-            f"training.mirror=true asks for it. {make}To do without: --set training.mirror=false"
+            f"training.hflip=true asks for it. {make}To do without: --set training.hflip=false"
         )
 
 
 def check_features(
-    order: Order, clips: Corpus, features: FeatureStore, splits: Sequence[Split] = ("train", "val")
+    request: TrainRequest, clips: Corpus, features: FeatureStore, splits: Sequence[Split] = ("train", "val")
 ) -> None:
     """Raises:
     UsageError: there are no features to learn from, or too few to choose weights by or to measure on.
@@ -289,30 +292,30 @@ def check_features(
         needed = 1 if split == "train" else 2
         captioned = [clip for clip in clips.split(split) if clip.captions]
         if split == "train":  # others' teach a model that is there to learn from one's own
-            captioned = [clip for clip in captioned if not clip.others]
+            captioned = [clip for clip in captioned if not clip.external]
         usable = sum(clip.id in features for clip in captioned)
         if usable < needed:
             raise UsageError(
                 f"{folders_of(features)}: holds features of {count(usable, 'captioned clip')} of yours in "
-                f"the split '{split}', and {needed} are needed. Make them: {features_command(order.paths)}"
+                f"the split '{split}', and {needed} are needed. Make them: {features_command(request.paths)}"
             )
         if split == "val" and usable < _FEW_CLIPS:
             warn(
-                f"There are {usable} validation clips: {PRIMARY_METRICS[order.task]} on so few says little, "
+                f"{usable} validation clips are few: {PRIMARY_METRICS[request.task]} on them says little, "
                 "and the weights chosen by it may not be the best. Caption more clips, or give more of them "
                 "to the split 'val'."
             )
-    for part in parts_of(clips)[len(order.corpora) :]:
+    for part in parts_of(clips)[len(request.corpora) :]:
         if not any(clip_id in features for clip_id in part.ids.values()):
             raise UsageError(
                 f"{part.corpus.root}: none of its clips that are learnt from has features in "
                 f"{folders_of(features)}. Give --features in the order of --corpus, then --external, or make "
-                f"them: {features_command(order.paths)}"
+                f"them: {features_command(request.paths)}"
             )
 
 
 def _prepare_words(
-    order: Order, clips: Corpus, settings: Settings, source: TrainedRun | None
+    request: TrainRequest, clips: Corpus, settings: Settings, source: TrainedRun | None
 ) -> tuple[Words, Origin | None]:
     """The words of the training captions, after those of the run that training starts from.
 
@@ -320,20 +323,20 @@ def _prepare_words(
     are no part of the detector: where it alone is taken over, they are those of the training captions.
     """
     if source is None:
-        return _words_of(order, clips, settings), None
+        return _words_of(request, clips, settings), None
     trained = source.member.model
     learnt: Embedding = trained.clip_encoder.embedding.weight.detach().numpy()
     kept = replace(source.member.words, embedding=learnt)
     transfer = settings.training.transfer
-    parts = parts_taken(trained, same_task=source.task == order.task, transfer=transfer)
+    parts = parts_taken(trained, same_task=source.task == request.task, transfer=transfer)
     if not parts:
         raise UsageError(
             f"{source.folder}: this run has learnt no concept word detector, and training.transfer=detector "
             "takes over nothing else. Take over all that the models share: --transfer shared"
         )
     words = kept
-    if not settings.training.keep_clips:
-        new = _words_of(order, clips, settings)
+    if not settings.training.freeze_clip_encoder:
+        new = _words_of(request, clips, settings)
         words = kept.extended_by(new)
         words = words.with_vectors_of(new) if transfer == "detector" else words
     origin = Origin(
@@ -354,13 +357,13 @@ def _prepare_words(
     return words, origin
 
 
-def _words_of(order: Order, clips: Corpus, settings: Settings) -> Words:
+def _words_of(request: TrainRequest, clips: Corpus, settings: Settings) -> Words:
     warn("Preparing the words of the training captions.")
     return prepare_words(
         clips.captions("train"),
         num_concepts=settings.detector.num_candidates,
         embedding_dim=settings.model.embedding_dim,
         seed=settings.training.seed,
-        vectors=order.vectors,
-        more_words=settings.retrieval.more_words,
+        vectors=request.vectors,
+        extra_vocabulary=settings.retrieval.extra_vocabulary,
     )

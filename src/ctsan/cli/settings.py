@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from textwrap import fill
+
 import click
 
 from ctsan.cli.output import print_json, print_table
+
+_HELP_WIDTH = 60  # characters of a line
 
 
 @click.command("settings")
@@ -12,42 +17,41 @@ from ctsan.cli.output import print_json, print_table
 @click.option("--task", help="With the defaults of this task, such as embed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(profile: str | None, task: str | None, as_json: bool) -> None:
-    """List every setting of 'ctsan train' with its values in the profiles and what it may be.
+    """List every setting of 'ctsan train' with its values in the profiles and what it does.
 
     \b
     Examples:
       ctsan settings --profile paper
       ctsan settings --task embed
     """
-    from ctsan.config import PROFILES, kinds_of, load_settings
+    from ctsan.config import PROFILES, described_settings, load_settings
 
     profiles = [profile] if profile is not None else sorted(PROFILES)
     values = {name: load_settings(name, task=task).to_json() for name in profiles}  # refuses unknown ones
-    sections = values[profiles[0]]
     if as_json:
         print_json(
             {
-                f"{section}.{setting}": {
-                    "expected": kind.expected,
-                    **{name: values[name][section][setting] for name in profiles},
+                f"{each.section}.{each.name}": {
+                    "help": each.help,
+                    "expected": each.expected,
+                    **{name: values[name][each.section][each.name] for name in profiles},
                 }
-                for section in sections
-                for setting, kind in kinds_of(section).items()
+                for each in described_settings()
             }
         )
         return
     rows: list[tuple[str, ...]] = []
-    for section in sections:
+    for section, settings in groupby(described_settings(), key=lambda each: each.section):
         rows += [
             (
-                f"{section}.{setting}",
-                *(_written(values[name][section][setting]) for name in profiles),
-                kind.expected,
+                f"{section}.{each.name}",
+                *(_written(values[name][section][each.name]) for name in profiles),
+                fill(each.help, _HELP_WIDTH),
             )
-            for setting, kind in kinds_of(section).items()
+            for each in settings
         ]
         rows.append(("",) * (len(profiles) + 2))
-    print_table(rows[:-1], headers=("setting", *profiles, "may be"))
+    print_table(rows[:-1], headers=("setting", *profiles, "what it does"))
     click.echo("\nChange one with --set, for example: --set detector.num_concepts=20")
 
 

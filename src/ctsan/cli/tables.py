@@ -16,7 +16,7 @@ from ctsan.cli.output import count, print_json, progress_bar, warn
 
 if TYPE_CHECKING:
     from ctsan.experiments.plan import Plan, Training
-    from ctsan.experiments.running import Workshop
+    from ctsan.experiments.running import ExperimentContext
     from ctsan.training.loop import Progress
 
 
@@ -109,14 +109,14 @@ def command(
     java = find_java()
     if java is None and any(training.task == "describe" for training in plan.trainings):
         warn(NO_JAVA)
-    workshop = _workshop(corpora, out, profile, overrides, features, plan)
+    context = _workshop(corpora, out, profile, overrides, features, plan)
     if not done_only:
-        _train_all(workshop, plan)
-    results, answers = results_of(workshop, plan, java=java)
+        _train_all(context, plan)
+    results, answers = results_of(context, plan, java=java)
     asked = shlex.join(["ctsan", *sys.argv[1:]])
-    files = write_tables(workshop, plan, results, answers, command=asked)
+    files = write_tables(context, plan, results, answers, command=asked)
     if as_json:
-        print_json(results_json(results, facts_of(workshop, plan, asked)))
+        print_json(results_json(results, facts_of(context, plan, asked)))
         return
     verdicts = [one.verdict for one in results.checked]
     click.echo(
@@ -134,19 +134,19 @@ def _workshop(
     overrides: tuple[str, ...],
     features: tuple[Path, ...],
     plan: Plan,
-) -> Workshop:
+) -> ExperimentContext:
     """Features and words, once for all runs."""
     from ctsan.cli.features import make_features, open_features
-    from ctsan.cli.preparing import Order, check_features, check_splits, warn_unless_mirrored
+    from ctsan.cli.preparing import TrainRequest, check_features, check_splits, warn_unless_mirrored
     from ctsan.data.reading import read_corpora
     from ctsan.errors import UsageError
     from ctsan.experiments.plan import settings_of
-    from ctsan.experiments.running import Workshop
+    from ctsan.experiments.running import ExperimentContext
     from ctsan.experiments.shared_words import words_for
 
     settings = [settings_of(one, profile=profile, overrides=overrides) for one in plan.trainings]
     clips = read_corpora(corpora)
-    order = Order(
+    order = TrainRequest(
         task="describe",
         corpora=corpora,
         profile=profile,
@@ -161,12 +161,12 @@ def _workshop(
             "corpus check' shows the splits; without any, three sources or more are split for you."
         )
     if not features:
-        mirrored = settings[0].training.mirror
+        mirrored = settings[0].training.hflip
         make_features(clips, order.stores(settings[0]), order.network, mirrored=mirrored)
     store = open_features(clips, order.stores(settings[0]))
     check_features(order, clips, store, ("train", "val", "test"))
     warn_unless_mirrored(order, settings[0], store)
-    return Workshop(
+    return ExperimentContext(
         out=out,
         profile=profile,
         overrides=overrides,
@@ -176,17 +176,17 @@ def _workshop(
     )
 
 
-def _train_all(workshop: Workshop, plan: Plan) -> None:
+def _train_all(context: ExperimentContext, plan: Plan) -> None:
     """One run after the other, with a bar for each and the time left for all."""
     from ctsan.experiments.running import run, stored_result
 
-    pace: dict[str, list[float]] = {}  # seconds a step, by task
+    step_seconds: dict[str, list[float]] = {}  # seconds a step, by task
     missing: list[Training] = []
     for training in plan.trainings:
-        if (done := stored_result(workshop, training)) is None:
+        if (done := stored_result(context, training)) is None:
             missing.append(training)
         else:
-            pace.setdefault(training.task, []).append(done["seconds_per_step"])
+            step_seconds.setdefault(training.task, []).append(done["seconds_per_step"])
     found = len(plan.trainings) - len(missing)
     warn(f"{count(len(plan.trainings), 'run')}: {found:,} done already, {len(missing):,} to do.")
     for number, training in enumerate(missing, start=1):
@@ -199,22 +199,22 @@ def _train_all(workshop: Workshop, plan: Plan) -> None:
                 bar.total = progress.total_steps
                 bar.update(progress.step - bar.n)
 
-            result = run(workshop, training, on_progress=show)
-        pace.setdefault(training.task, []).append(result["seconds_per_step"])
-        left = _seconds_left(missing[number:], pace, result["steps"])
+            result = run(context, training, on_progress=show)
+        step_seconds.setdefault(training.task, []).append(result["seconds_per_step"])
+        left = _seconds_left(missing[number:], step_seconds, result["steps"])
         warn(
             f"{number} of {len(missing)}: {training.name} in {_spoken(time.monotonic() - began)}, "
             f"{result['validation']:.3f} on validation. {_spoken(left)} left for all."
         )
 
 
-def _seconds_left(missing: Sequence[Training], pace: dict[str, list[float]], steps: int) -> float:
-    """By the pace of the runs of the same task so far, or of all."""
-    everything = [seconds for some in pace.values() for seconds in some]
+def _seconds_left(missing: Sequence[Training], step_seconds: dict[str, list[float]], steps: int) -> float:
+    """By the step_seconds of the runs of the same task so far, or of all."""
+    everything = [seconds for some in step_seconds.values() for seconds in some]
     return sum(
         steps * sum(known) / len(known)
         for training in missing
-        for known in [pace.get(training.task) or everything]
+        for known in [step_seconds.get(training.task) or everything]
     )
 
 

@@ -14,7 +14,7 @@ from ctsan.cli.features import BACKBONE, WEIGHTS, named_backbone
 from ctsan.cli.output import count, print_json, progress_bar, warn
 
 if TYPE_CHECKING:
-    from ctsan.cli.preparing import Order
+    from ctsan.cli.preparing import TrainRequest
     from ctsan.config import Settings
     from ctsan.tasks.building import TaskName
     from ctsan.tasks.reliance import Reliance
@@ -132,7 +132,7 @@ def _command_for(task_name: TaskName) -> click.Command:
         as_json: bool,
     ) -> None:
         from ctsan.cli.features import check_one_each
-        from ctsan.cli.preparing import Order
+        from ctsan.cli.preparing import TrainRequest
         from ctsan.errors import UsageError
         from ctsan.runs.trained_run import run_to_start_from
 
@@ -147,7 +147,7 @@ def _command_for(task_name: TaskName) -> click.Command:
             )
         source = source and run_to_start_from(source, task_name)
         taking = (f"training.transfer={transfer}",) if transfer else ()
-        order = Order(
+        request = TrainRequest(
             task=task_name,
             corpora=corpora,
             external=external,
@@ -160,7 +160,7 @@ def _command_for(task_name: TaskName) -> click.Command:
             if features
             else _backbone(backbone_name, weights, out / "1" if ensemble else out, source),
         )
-        _train(order, out, ensemble, as_json=as_json)
+        _train(request, out, ensemble, as_json=as_json)
 
     return train
 
@@ -192,7 +192,7 @@ def _backbone(name: str | None, weights: Path | None, run: Path, source: Path | 
     return backbone_of(recipe, weights)
 
 
-def _train(order: Order, out: Path, ensemble: int | None, *, as_json: bool) -> None:
+def _train(request: TrainRequest, out: Path, ensemble: int | None, *, as_json: bool) -> None:
     from ctsan.cli.preparing import check_splits, load_task, prepare, settings_for
     from ctsan.data.reading import read_corpora
     from ctsan.runs.run_folder import check_ensemble_folder, check_folder, training_alone
@@ -203,31 +203,31 @@ def _train(order: Order, out: Path, ensemble: int | None, *, as_json: bool) -> N
     try:
         with joined_processes() as processes, ExitStack() as held:
             with processes.together():
-                clips = read_corpora(order.corpora, external=order.external)
-                settings = settings_for(order, runs)
+                clips = read_corpora(request.corpora, external=request.external)
+                settings = settings_for(request, runs)
                 if processes.is_first:  # the others wait
-                    check_splits(order, clips)
+                    check_splits(request, clips)
                     if ensemble:
                         check_ensemble_folder(out)
                     for run in runs:
                         check_folder(run)
                         held.enter_context(training_alone(run))
-                    prepare(order, clips, runs, settings)
+                    prepare(request, clips, runs, settings)
             for number, (run, own) in enumerate(zip(runs, settings, strict=True), start=1):
                 if ensemble and processes.is_first:
-                    warn(f"Member {number} of {ensemble}, in {run}:")
-                if processes.is_first and order.task != "embed" and _fits_probes(run, own):
+                    warn(f"LoadedModel {number} of {ensemble}, in {run}:")
+                if processes.is_first and request.task != "embed" and _fits_probes(run, own):
                     warn("Fitting probes of concept words to the training clips.")
                 with processes.together():
-                    task = load_task(order, clips, run, own)
+                    task = load_task(request, clips, run, own)
                 result = _train_visibly(task, run, own, is_first=processes.is_first)
                 with processes.together():
                     if processes.is_first:
-                        reports.append(_conclude(order.task, task, result, run, own, quiet=as_json))
+                        reports.append(_conclude(request.task, task, result, run, own, quiet=as_json))
     except OtherProcessError as error:
         raise SystemExit(error.exit_code) from None
     if processes.is_first and ensemble:
-        _conclude_ensemble(order, out, runs, reports, as_json=as_json)
+        _conclude_ensemble(request, out, runs, reports, as_json=as_json)
     elif processes.is_first and as_json:
         print_json(reports[0])
 
@@ -325,14 +325,14 @@ def _measure_reliance(
     None of a model without concept words, or where there is nothing to ask.
     """
     from ctsan.io.atomic import write_json
-    from ctsan.tasks.member import Member, reads_concepts
+    from ctsan.tasks.loaded_model import LoadedModel, reads_concepts
     from ctsan.tasks.reliance import QUICK_SOURCES, RELIANCE_FILE, measure_reliance
 
     if not reads_concepts(task.model):
         return None
     model: Any = task.model
     clips = task.clips
-    member: Member[Any] = Member(model, clips.words, clips.max_frames, settings.decoding.max_words)
+    member: LoadedModel[Any] = LoadedModel(model, clips.words, clips.max_frames, settings.decoding.max_words)
     reliance = measure_reliance(name, task, member, sources=QUICK_SOURCES)
     if reliance is not None:
         measured = {"task": name, "split": "val", "step": result.best_step, **reliance.to_json()}
@@ -354,7 +354,12 @@ def _reliance_line(reliance: Reliance) -> str:
 
 
 def _conclude_ensemble(
-    order: Order, out: Path, runs: Sequence[Path], reports: Sequence[dict[str, object]], *, as_json: bool
+    request: TrainRequest,
+    out: Path,
+    runs: Sequence[Path],
+    reports: Sequence[dict[str, object]],
+    *,
+    as_json: bool,
 ) -> None:
     if as_json:
         print_json({"run": str(out), "members": reports})
@@ -362,7 +367,7 @@ def _conclude_ensemble(
     measured, asked = " ".join(map(str, runs)), " ".join(f"--model {run}" for run in runs)
     click.echo(
         f"All {len(runs)} members are trained. Measure them as one: ctsan evaluate {measured} "
-        f"--corpus CORPUS --split test\nAsk them as one: ctsan {order.task} … {asked}"
+        f"--corpus CORPUS --split test\nAsk them as one: ctsan {request.task} … {asked}"
     )
 
 
@@ -394,4 +399,4 @@ def _fits_probes(run: Path, settings: Settings) -> bool:
         return False
     has_probe = detector.probe == "mlp" and detector.kind != "decoupled"
     is_new = not (run / CHECKPOINT_FILE).exists()
-    return training.out_of_fold or (has_probe and is_new and not training.keep_clips)
+    return training.out_of_fold or (has_probe and is_new and not training.freeze_clip_encoder)

@@ -26,8 +26,8 @@ class Clip:
     captions: tuple[str, ...] = ()
     split: Split | None = None  # None only in a corpus without captions
     source: str = ""  # clips cut from one video share it, and never stand on two sides of a split
-    times: int = 1  # how often it is learnt from where most are once: see `unite_corpora`
-    others: bool = False  # somebody else captioned it, who may use other words for the same
+    repeat: int = 1  # how often it is learnt from where most are once: see `unite_corpora`
+    external: bool = False  # somebody else captioned it, who may use other words for the same
     extra: Mapping[str, object] = field(default_factory=dict)  # further keys of our own format, as given
     origin: tuple[Path, int] | None = None  # file and line that declared it, for messages
 

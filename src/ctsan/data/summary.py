@@ -73,7 +73,7 @@ def summarise(
             for split in SPLITS
             if (clips := corpus.split(split))
         },
-        "others": sum(clip.others for clip in corpus),
+        "external": sum(clip.external for clip in corpus),
         "items": {f"{task} {split}": len(items) for (task, split), items in corpus.items.items()},
         "features_only": features_only,
         "missing": len(missing),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ctsan.data.corpus import Clip, Corpus, CorpusPart, Item, ItemTask, Split
-from ctsan.data.readers.own import MOST_TIMES
+from ctsan.data.readers.own import MOST_REPEATS
 from ctsan.errors import Problem, UsageError
 
 
@@ -96,7 +96,7 @@ def _external_training_clips(
             file = files[clip.path]
             if is_for_training(clip) and file not in held and clip.source not in held_out:
                 held.add(file)
-                new.append(replace(clip, split="train", times=1, others=True))
+                new.append(replace(clip, split="train", repeat=1, external=True))
         taken.append(new)
     return taken
 
@@ -109,17 +109,17 @@ def is_for_training(clip: Clip) -> bool:
 def _repeated(own: Sequence[Sequence[Clip]], taken: Sequence[Sequence[Clip]]) -> list[list[Clip]]:
     """Own clips, those for training so often that their captions are at least half of all."""
 
-    def num_captions(clips: Iterable[Clip], *, others: bool) -> int:
-        learnt = (clip for clip in clips if clip.split == "train" and clip.others == others)
-        return sum(clip.times * len(clip.captions) for clip in learnt)
+    def num_captions(clips: Iterable[Clip], *, external: bool) -> int:
+        learnt = (clip for clip in clips if clip.split == "train" and clip.external == external)
+        return sum(clip.repeat * len(clip.captions) for clip in learnt)
 
     every = [clip for some in (*own, *taken) for clip in some]
-    num_own = num_captions(every, others=False)
-    times = math.ceil(num_captions(every, others=True) / num_own) if any(taken) and num_own else 1
+    num_own = num_captions(every, external=False)
+    repeat = math.ceil(num_captions(every, external=True) / num_own) if any(taken) and num_own else 1
     return [
         [
-            replace(clip, times=min(times * clip.times, MOST_TIMES))
-            if clip.split == "train" and not clip.others
+            replace(clip, repeat=min(repeat * clip.repeat, MOST_REPEATS))
+            if clip.split == "train" and not clip.external
             else clip
             for clip in some
         ]

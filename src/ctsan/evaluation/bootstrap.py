@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ctsan.evaluation.clip_statistics import Numbers, Tally, mean_of
+from ctsan.evaluation.clip_statistics import ClipStatistic, Numbers, mean_of
 
 Verdict = Literal["larger", "smaller", "within noise"]
 
@@ -41,12 +41,12 @@ class OverSeeds(NamedTuple):
     half_width: float | None  # one seed tells nothing of others
 
 
-def interval(tally: Tally) -> Interval:
+def interval(statistic: ClipStatistic) -> Interval:
     """Where a metric of other clips of the same kind would lie, 19 times in 20."""
-    return _percentiles(np.concatenate([tally.of_sums(sums) for sums in _resampled(tally.rows)]))
+    return _percentiles(np.concatenate([statistic.of_sums(sums) for sums in _resampled(statistic.rows)]))
 
 
-def compare(ours: Tally, theirs: Tally) -> Comparison:
+def compare(ours: ClipStatistic, theirs: ClipStatistic) -> Comparison:
     """Whether a metric of ours is larger than theirs by more than the choice of clips explains.
 
     Args:
@@ -58,7 +58,7 @@ def compare(ours: Tally, theirs: Tally) -> Comparison:
     return compare_over_seeds([ours], [theirs])
 
 
-def compare_over_seeds(ours: Sequence[Tally], theirs: Sequence[Tally]) -> Comparison:
+def compare_over_seeds(ours: Sequence[ClipStatistic], theirs: Sequence[ClipStatistic]) -> Comparison:
     """Whether the mean over seeds is larger than theirs by more than the choice of clips and seeds explains.
 
     Every draw draws clips, and seeds as well. Two systems with as many seeds have the same seeds drawn, in
@@ -70,16 +70,18 @@ def compare_over_seeds(ours: Sequence[Tally], theirs: Sequence[Tally]) -> Compar
     Raises:
         ValueError: they are not on as many clips.
     """
-    counts = sorted({len(tally.rows) for tally in (*ours, *theirs)})
+    counts = sorted({len(statistic.rows) for statistic in (*ours, *theirs)})
     if len(counts) > 1:
         raise ValueError(f"{' and '.join(map(str, counts))} clips cannot be paired: measure all on the same.")
     random = np.random.default_rng(_SEED + 1)  # clips are drawn alike, whatever the number of seeds
     both = [*ours, *theirs]
-    ends = np.cumsum([tally.rows.shape[1] for tally in both])[:-1]
+    ends = np.cumsum([statistic.rows.shape[1] for statistic in both])[:-1]
     found = []
-    for sums in _resampled(np.concatenate([tally.rows for tally in both], axis=1)):
+    for sums in _resampled(np.concatenate([statistic.rows for statistic in both], axis=1)):
         parts = zip(both, np.split(sums, ends, axis=1), strict=True)
-        values = np.stack([tally.of_sums(own) for tally, own in parts], axis=1)  # (draws, seeds of both)
+        values = np.stack(
+            [statistic.of_sums(own) for statistic, own in parts], axis=1
+        )  # (draws, seeds of both)
         mine = _seed_weights(random, len(ours))  # (draws, seeds)
         other = mine if len(ours) == len(theirs) else _seed_weights(random, len(theirs))
         weighted = values * np.concatenate([mine, -other], axis=1)

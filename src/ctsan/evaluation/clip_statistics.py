@@ -16,7 +16,7 @@ Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tally:
+class ClipStatistic:
     """The numbers of each clip, and what a metric makes of their sums."""
 
     rows: Numbers  # (clips, S)
@@ -28,31 +28,31 @@ class Tally:
         return float(self.of_sums(self.rows.sum(axis=0)))
 
 
-def ratio(parts: ArrayLike, wholes: ArrayLike) -> Tally:
+def ratio(parts: ArrayLike, wholes: ArrayLike) -> ClipStatistic:
     """One sum over another: right answers over questions. Without any it is 0.
 
     Args:
         parts, wholes: (clips,).
     """
-    return Tally(np.stack([_numbers(parts), _numbers(wholes)], axis=1), _ratio)
+    return ClipStatistic(np.stack([_numbers(parts), _numbers(wholes)], axis=1), _ratio)
 
 
-def mean(values: ArrayLike) -> Tally:
+def mean(values: ArrayLike) -> ClipStatistic:
     """The mean of one value a clip, (clips,)."""
     numbers = _numbers(values)
     return ratio(numbers, np.ones_like(numbers))
 
 
-def mean_of(tallies: Sequence[Tally]) -> Tally:
+def mean_of(statistics: Sequence[ClipStatistic]) -> ClipStatistic:
     """The mean of a metric over several systems on the same clips, such as one trained with several seeds."""
-    ends = np.cumsum([tally.rows.shape[1] for tally in tallies])[:-1]
+    ends = np.cumsum([statistic.rows.shape[1] for statistic in statistics])[:-1]
 
     def of_sums(sums: Numbers) -> Numbers:
-        parts = zip(tallies, np.split(sums, ends, axis=-1), strict=True)
-        means: Numbers = np.mean([tally.of_sums(own) for tally, own in parts], axis=0)
+        parts = zip(statistics, np.split(sums, ends, axis=-1), strict=True)
+        means: Numbers = np.mean([statistic.of_sums(own) for statistic, own in parts], axis=0)
         return means
 
-    return Tally(np.concatenate([tally.rows for tally in tallies], axis=1), of_sums)
+    return ClipStatistic(np.concatenate([statistic.rows for statistic in statistics], axis=1), of_sums)
 
 
 def _numbers(values: ArrayLike) -> Numbers:

@@ -1,7 +1,7 @@
 """The figures that papers print: BLEU-1..4, METEOR, ROUGE-L and CIDEr by pycocoevalcap over its PTB tokens.
 
 Every n-gram, subsequence and match is counted by pycocoevalcap itself; here its counts are added up, so that
-intervals and comparisons can be had too (see `tally`).
+intervals and comparisons can be had too (see `statistic`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ctsan.evaluation.captions import Sentences, cider_scores
-from ctsan.evaluation.clip_statistics import Numbers, Tally, mean
+from ctsan.evaluation.clip_statistics import ClipStatistic, Numbers, mean
 from ctsan.evaluation.java import HOW_TO_GET_JAVA, JavaError
 from ctsan.evaluation.meteor import meteor_counts, meteor_of_sums
 from ctsan.evaluation.ptb import ptb_tokens
@@ -35,7 +35,7 @@ _TINY, _SMALL = 1e-15, 1e-9  # by which pycocoevalcap keeps from dividing by not
 class Judgement(NamedTuple):
     """Of one system's captions, clips in their order."""
 
-    tallies: dict[str, Tally]  # by metric
+    statistics: dict[str, ClipStatistic]  # by metric
     tokeniser: Tokeniser
     notes: tuple[str, ...]  # what differs from the official figures, and how to mend it
 
@@ -78,8 +78,8 @@ def judge_systems(
     judgements, start = {}, 0
     for name, own in said.items():
         matches = None if counts is None else counts[start : start + len(own)]
-        tallies = _tallies({clip: truth[clip] for clip in own}, own, matches)
-        judgements[name] = Judgement(tallies, tokeniser, tuple(notes))
+        statistics = _tallies({clip: truth[clip] for clip in own}, own, matches)
+        judgements[name] = Judgement(statistics, tokeniser, tuple(notes))
         start += len(own)
     return judgements
 
@@ -95,18 +95,19 @@ def _tokens(sentences: Sequence[str], java: Path | None) -> tuple[list[str], Tok
     return [" ".join(tokenize(sentence)) for sentence in sentences], "python", [note]
 
 
-def _tallies(truth: Sentences, said: Sentences, meteor: Numbers | None) -> dict[str, Tally]:
+def _tallies(truth: Sentences, said: Sentences, meteor: Numbers | None) -> dict[str, ClipStatistic]:
     from pycocoevalcap.rouge.rouge import Rouge
 
     counts = _bleu_counts(truth, said)
     rouge = Rouge()
-    tallies = {"CIDEr": mean(cider_scores(truth, said))}
-    tallies |= {
-        f"BLEU-{order}": Tally(counts, partial(_bleu_of_sums, order)) for order in range(1, _ORDERS + 1)
+    statistics = {"CIDEr": mean(cider_scores(truth, said))}
+    statistics |= {
+        f"BLEU-{order}": ClipStatistic(counts, partial(_bleu_of_sums, order))
+        for order in range(1, _ORDERS + 1)
     }
     if meteor is not None:
-        tallies["METEOR"] = Tally(meteor, meteor_of_sums)
-    return tallies | {"ROUGE-L": mean([rouge.calc_score(own, truth[clip]) for clip, own in said.items()])}
+        statistics["METEOR"] = ClipStatistic(meteor, meteor_of_sums)
+    return statistics | {"ROUGE-L": mean([rouge.calc_score(own, truth[clip]) for clip, own in said.items()])}
 
 
 def _bleu_counts(truth: Sentences, said: Sentences) -> Numbers:

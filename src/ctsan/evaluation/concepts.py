@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ctsan.evaluation.clip_statistics import Tally, ratio
+from ctsan.evaluation.clip_statistics import ClipStatistic, ratio
 
 
 def precision_at_k(scores: Tensor, reference: Tensor, k: int) -> float:
@@ -31,7 +31,7 @@ def average_precisions(scores: Tensor, reference: Tensor) -> Tensor:
     return (right * precisions).sum(dim=1) / right.sum(dim=1).clamp(min=1)
 
 
-def concept_tallies(words: Tensor, scores: Tensor, reference: Tensor) -> dict[str, Tally]:
+def concept_statistics(words: Tensor, scores: Tensor, reference: Tensor) -> dict[str, ClipStatistic]:
     """Precision and recall of the concept words, and mean average precision, over clips.
 
     Precision is the share of a clip's concept words, K or fewer, that are right; recall is the share of its

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ctsan.evaluation.clip_statistics import Tally
+from ctsan.evaluation.clip_statistics import ClipStatistic
 from ctsan.evaluation.coco_metrics import Judgement, judge_captions
 
 
@@ -34,8 +34,10 @@ def judge_people(captions: Mapping[str, Sequence[str]], *, per_clip: int, java: 
                 others[f"{clip} {number}"] = [*own[:number], *own[number + 1 :]]
                 said[f"{clip} {number}"] = caption
     found = judge_captions(others, said, java=java)
-    tallies = {
-        metric: Tally(np.add.reduceat(tally.rows, firsts, axis=0), tally.of_sums)  # a row a clip
-        for metric, tally in found.tallies.items()
+    statistics = {
+        metric: ClipStatistic(
+            np.add.reduceat(statistic.rows, firsts, axis=0), statistic.of_sums
+        )  # a row a clip
+        for metric, statistic in found.statistics.items()
     }
-    return found._replace(tallies=tallies)
+    return found._replace(statistics=statistics)

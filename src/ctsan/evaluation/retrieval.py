@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ctsan.evaluation.clip_statistics import Numbers, Tally, ratio
+from ctsan.evaluation.clip_statistics import ClipStatistic, Numbers, ratio
 
 
 def ranks(scores: Tensor, right: Tensor) -> Tensor:
@@ -33,16 +33,16 @@ def retrieval_scores(ranks: Tensor) -> dict[str, float]:
     }
 
 
-def rank_tallies(ranks: Sequence[Sequence[int]]) -> dict[str, Tally]:
+def rank_statistics(ranks: Sequence[Sequence[int]]) -> dict[str, ClipStatistic]:
     """What `retrieval_scores` gives, of the ranks for each clip's queries."""
     queries = [len(own) for own in ranks]
     highest = max(max(own, default=1) for own in ranks)
     counts = np.array([np.bincount(own, minlength=highest + 1) for own in ranks], dtype=np.float64)
-    tallies = {
+    statistics = {
         f"R@{k}": ratio([sum(rank <= k for rank in own) for own in ranks], queries) for k in (1, 5, 10)
     }
-    return tallies | {
-        "median rank": Tally(counts, _median_of_counts),
+    return statistics | {
+        "median rank": ClipStatistic(counts, _median_of_counts),
         "mean rank": ratio([sum(own) for own in ranks], queries),
         "MRR": ratio([sum(1 / rank for rank in own) for own in ranks], queries),
     }

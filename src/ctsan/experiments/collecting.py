@@ -9,7 +9,7 @@ from typing import Any
 from ctsan.experiments.ensembles import answers_of
 from ctsan.experiments.plan import Plan, Training
 from ctsan.experiments.results import Results, make_results, measure_all
-from ctsan.experiments.running import Workshop, stored_result
+from ctsan.experiments.running import ExperimentContext, stored_result
 from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask
 
 Gathered = dict[tuple[str, MeasuredTask], list[Any]]  # answers of a row in a task, one a seed
@@ -17,7 +17,7 @@ GatheredReliance = dict[tuple[str, MeasuredTask], list[Any]]  # the same by the 
 
 
 def gather(
-    workshop: Workshop, plan: Plan
+    context: ExperimentContext, plan: Plan
 ) -> tuple[Gathered, dict[str, list[Mapping[str, Any]]], GatheredReliance]:
     """Answers to the test split, how good the concept words of the description runs are, and answers with
     other words, which older results do not have.
@@ -32,7 +32,7 @@ def gather(
         system = SYSTEMS[name]
         for task in system.measured:
             own = [Training(system.training(task), name, seed) for seed in range(plan.seeds)]
-            found = [stored_result(workshop, one) for one in own if one in planned]
+            found = [stored_result(context, one) for one in own if one in planned]
             if len(found) < plan.seeds or not all(one and one["answers"][task] for one in found):
                 continue
             answers[name, task] = [one["answers"][task] for one in found if one]
@@ -47,15 +47,15 @@ def gather(
         for task in ensemble.measured:
             members = plan.members(name, task)
             is_there = plan.ensemble_sizes[task] > 1 and all(
-                member in planned and stored_result(workshop, member) for member in members
+                member in planned and stored_result(context, member) for member in members
             )
-            if is_there and (said := answers_of(workshop, name, task, members)):
+            if is_there and (said := answers_of(context, name, task, members)):
                 answers[name, task] = [said]
     return answers, concepts, reliance
 
 
-def results_of(workshop: Workshop, plan: Plan, *, java: Path | None) -> tuple[Results, Gathered]:
+def results_of(context: ExperimentContext, plan: Plan, *, java: Path | None) -> tuple[Results, Gathered]:
     """The tables of all runs that are done."""
-    answers, concepts, reliance = gather(workshop, plan)
-    measured, notes = measure_all(answers, concepts, workshop.corpus, java=java, reliance=reliance)
+    answers, concepts, reliance = gather(context, plan)
+    measured, notes = measure_all(answers, concepts, context.corpus, java=java, reliance=reliance)
     return make_results(measured, plan.tables, notes, ensemble_sizes=plan.ensemble_sizes), answers

@@ -140,9 +140,9 @@ def settings_of(training: Training, *, profile: str, overrides: Sequence[str]) -
     is_detector = training.task == "detect"
     fixed = [*SYSTEMS["ct-san" if is_detector else training.system].overrides]
     if is_detector:
-        fixed += ["model.sees_clip=false", "detector.probe=none"]  # it has to name words by itself
+        fixed += ["model.use_video=false", "detector.probe=none"]  # it has to name words by itself
     if description_of(training) is None:
-        fixed.append("training.keep_clips=false")
+        fixed.append("training.freeze_clip_encoder=false")
     steps = load_settings(profile, overrides).training.steps
     fixed += [f"training.steps={steps}", f"training.seed={training.seed}"]
     return load_settings(profile, (*overrides, *fixed), task=None if is_detector else training.task)
@@ -151,10 +151,10 @@ def settings_of(training: Training, *, profile: str, overrides: Sequence[str]) -
 _NO_JOINT_EMBEDDING = "it counts where a joint embedding stands beside the describing model: here none does"
 _REFUSED = {
     "training.seed": "every system has the seeds 0, 1, … here. Say how many: --seeds N",
-    "retrieval.more_words": "it takes words of --vectors, which the tables do not have. Leave it out",
+    "retrieval.extra_vocabulary": "it takes words of --vectors, which the tables do not have. Leave it out",
     "retrieval.phrases": "it reorders captions, and the dual encoder of the tables makes none. Leave it out",
-    "decoding.suiting": f"{_NO_JOINT_EMBEDDING}. Leave it out",
-    "decoding.expecting": f"{_NO_JOINT_EMBEDDING}. Leave it out",
+    "rerank.embedding_weight": f"{_NO_JOINT_EMBEDDING}. Leave it out",
+    "rerank.cider_weight": f"{_NO_JOINT_EMBEDDING}. Leave it out",
 }
 
 
@@ -174,14 +174,16 @@ def check_overrides(plan: Plan, *, profile: str, overrides: Sequence[str]) -> No
             why = _REFUSED[name]
         elif (name, value) == ("detector.kind", "decoupled"):
             why = "a decoupled detector is trained first, alone. Ask for that system: --only decoupled"
-        elif (name, value) == ("training.keep_clips", True) and given["training"]["transfer"] == "detector":
+        elif (name, value) == ("training.freeze_clip_encoder", True) and given["training"][
+            "transfer"
+        ] == "detector":
             why = (
                 "a run that takes over the detector alone has no clip encoder to keep. Add --set "
                 "training.transfer=shared"
             )
         elif any(own[section][setting] == value for own in runs):
             continue
-        elif name == "training.keep_clips":
+        elif name == "training.freeze_clip_encoder":
             why = "no run that is asked for starts from another. Ask for one that does: --only ct-san"
         else:
             why = "every system that is asked for has another value, which makes it that system. Leave it out"

@@ -11,15 +11,15 @@ import numpy as np
 
 from ctsan.data.corpus import Corpus
 from ctsan.evaluation.bootstrap import Interval, compare_over_seeds, interval, over_seeds
-from ctsan.evaluation.clip_statistics import Tally, mean_of, ratio
+from ctsan.evaluation.clip_statistics import ClipStatistic, mean_of, ratio
 from ctsan.evaluation.coco_metrics import judge_systems
 from ctsan.evaluation.diversity import diversity
-from ctsan.evaluation.items import item_tallies
+from ctsan.evaluation.items import item_statistics
 from ctsan.experiments.layout import TASK_TITLES, Column, Table, changed_metric, reliance_metric
 from ctsan.experiments.paper import CLAIMS, COMPARED_BY, Claim, figure
 from ctsan.experiments.systems import ENSEMBLES, MeasuredTask, label_of
 from ctsan.tasks.building import PRIMARY_METRICS
-from ctsan.tasks.reliance import WordSource, changed_tally
+from ctsan.tasks.reliance import WordSource, changed_share
 
 Verdict = Literal["holds", "does not hold", "cannot tell"]
 _VERDICTS: Mapping[str, Verdict] = {
@@ -37,7 +37,7 @@ AnswersBySource = Mapping[tuple[str, MeasuredTask], Sequence[Mapping[WordSource,
 class Measured:
     """One row in one task."""
 
-    seeds: tuple[dict[str, Tally], ...]  # by metric
+    seeds: tuple[dict[str, ClipStatistic], ...]  # by metric
     plain: tuple[dict[str, float], ...]  # metrics that do not add up over clips
     clips: tuple[str, ...]
 
@@ -96,7 +96,7 @@ def measure_all(
     """Metrics of all answers, and what differs from the official ones.
 
     Args:
-        concepts: by row, rows of the tallies of a description run's concept words, one a seed.
+        concepts: by row, rows of the statistics of a description run's concept words, one a seed.
         java: what `find_java` found.
         reliance: answers with concept words of other sources than the clips' own.
     """
@@ -122,30 +122,30 @@ def measure_all(
         judged |= judge_systems(captions, said_with_others, java=java, meteor=False)
     measured = {}
     for (row, task), seeds in answers.items():
-        tallies: list[dict[str, Tally]] = []
+        statistics: list[dict[str, ClipStatistic]] = []
         plain: list[dict[str, float]] = []
         for seed, own in enumerate(seeds):
             if task == "describe":
-                tallies.append(dict(judged[f"{row}/{seed}"].tallies))
+                statistics.append(dict(judged[f"{row}/{seed}"].statistics))
                 references = {clip: captions[clip] for clip in own}
                 plain.append(diversity(references, said[f"{row}/{seed}"], training))
-                tallies[-1] |= {
+                statistics[-1] |= {
                     name: _shares(rows) for name, rows in concepts.get(row, [{}] * len(seeds))[seed].items()
                 }
             else:
-                tallies.append(item_tallies(task, own))
+                statistics.append(item_statistics(task, own))
         for seed, sources in enumerate(with_others.get((row, task), ())):
-            metric, own = PRIMARY_METRICS[task], tallies[seed]
+            metric, own = PRIMARY_METRICS[task], statistics[seed]
             own[reliance_metric(metric, "own")] = own[metric]
             for source, other in sources.items():
                 found = (
-                    judged[f"{row}/{seed}/{source}"].tallies
+                    judged[f"{row}/{seed}/{source}"].statistics
                     if task == "describe"
-                    else item_tallies(task, other)
+                    else item_statistics(task, other)
                 )
                 own[reliance_metric(metric, source)] = found[metric]
-                own[changed_metric(source)] = changed_tally(task, seeds[seed], other)
-        measured[row, task] = Measured(tuple(tallies), tuple(plain), tuple(seeds[0]) if seeds else ())
+                own[changed_metric(source)] = changed_share(task, seeds[seed], other)
+        measured[row, task] = Measured(tuple(statistics), tuple(plain), tuple(seeds[0]) if seeds else ())
     return measured, notes
 
 
@@ -244,9 +244,9 @@ def _cell(measured: Measured, row: str, column: Column) -> Cell | None:
     metric = column.metric
     within = None
     if all(metric in own for own in measured.seeds):
-        tallies = [own[metric] for own in measured.seeds]
-        values = [tally.value for tally in tallies]
-        within = interval(mean_of(tallies))
+        statistics = [own[metric] for own in measured.seeds]
+        values = [statistic.value for statistic in statistics]
+        within = interval(mean_of(statistics))
     elif measured.plain and all(metric in own for own in measured.plain):
         values = [own[metric] for own in measured.plain]
     else:
@@ -262,6 +262,6 @@ def _shown(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 
-def _shares(rows: Sequence[Sequence[float]]) -> Tally:
+def _shares(rows: Sequence[Sequence[float]]) -> ClipStatistic:
     parts, wholes = np.asarray(rows, dtype=np.float64).reshape(-1, 2).T
     return ratio(parts, wholes)

@@ -24,12 +24,12 @@ from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
 from ctsan.runs.run_folder import Origin, check_folder, create_run, training_alone, weights_digest
 from ctsan.runs.trained_run import WORDS_FOLDER, load_runs, read_recipe, write_recipe
-from ctsan.tasks.building import Model, TaskName, build_task, start_from_clips
+from ctsan.tasks.building import Model, TaskName, build_task, init_from_clips
 from ctsan.tasks.clip_encoders import build_clip_encoder
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.concepts import measure_concepts
 from ctsan.tasks.detection import DetectionTask, DetectorModel
-from ctsan.tasks.member import Member, reads_concepts
+from ctsan.tasks.loaded_model import LoadedModel, reads_concepts
 from ctsan.tasks.reliance import QUICK_SOURCES, answers_by_source
 from ctsan.tasks.task import Task
 from ctsan.tasks.transfer import parts_taken
@@ -44,7 +44,7 @@ _BEAM = 5  # unless decoding.beam is set
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Workshop:
+class ExperimentContext:
     """What all runs share."""
 
     out: Path
@@ -79,9 +79,9 @@ class Workshop:
         return build_task(task, searching, self.words, self.store, clips, model=model, split="test")
 
 
-def stored_result(workshop: Workshop, training: Training) -> dict[str, Any] | None:
+def stored_result(context: ExperimentContext, training: Training) -> dict[str, Any] | None:
     """What a run that is done said and took; None if it is not, or was trained or measured otherwise."""
-    file = training.folder(workshop.out) / RESULT_FILE
+    file = training.folder(context.out) / RESULT_FILE
     try:
         result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -89,23 +89,23 @@ def stored_result(workshop: Workshop, training: Training) -> dict[str, Any] | No
     except ValueError as error:
         raise RunError(f"{file}: it is damaged ({error}). Delete it, and it is made again.") from None
     is_same = (
-        settings_from_json(result.get("settings")) == workshop.settings(training)
-        and result.get("measured_on", workshop.measured_on) == workshop.measured_on  # not said by older ones
+        settings_from_json(result.get("settings")) == context.settings(training)
+        and result.get("measured_on", context.measured_on) == context.measured_on  # not said by older ones
     )
     return result if is_same else None
 
 
 def run(
-    workshop: Workshop, training: Training, on_progress: Callable[[Progress], None] | None = None
+    context: ExperimentContext, training: Training, on_progress: Callable[[Progress], None] | None = None
 ) -> dict[str, Any]:
     """Train, or go on, or find it done, and measure."""
-    if (done := stored_result(workshop, training)) is not None:
+    if (done := stored_result(context, training)) is not None:
         return done
-    folder, settings = training.folder(workshop.out), workshop.settings(training)
+    folder, settings = training.folder(context.out), context.settings(training)
     check_folder(folder)
     with training_alone(folder):
         began = time.monotonic()
-        task, first_step = prepared(workshop, training, settings), _steps_done(folder)
+        task, first_step = prepared(context, training, settings), _steps_done(folder)
         outcome = train(
             task,
             folder,
@@ -117,7 +117,7 @@ def run(
         load_weights(folder / WEIGHTS_FILE, task.model)
         result: dict[str, Any] = {
             "settings": settings.to_json(),
-            "measured_on": workshop.measured_on,
+            "measured_on": context.measured_on,
             "steps": outcome.steps,
             "best_step": outcome.best_step,
             "validation": outcome.best_score,
@@ -125,7 +125,7 @@ def run(
             "parameters": sum(weights.numel() for weights in task.model.parameters()),
         }
         if training.task != "detect":
-            result |= _measured(workshop, training, settings, task.model)
+            result |= _measured(context, training, settings, task.model)
         write_json(folder / RESULT_FILE, result)
         (folder / CHECKPOINT_FILE).unlink(missing_ok=True)  # four times the weights, of hundreds of runs
     return result
@@ -141,11 +141,11 @@ def _steps_done(folder: Path) -> int:
     return int(rows[-1]["step"]) if rows else 0
 
 
-def prepared(workshop: Workshop, training: Training, settings: Settings) -> Task[Any]:
+def prepared(context: ExperimentContext, training: Training, settings: Settings) -> Task[Any]:
     """The run's folder, and its task with the model that it starts with."""
-    folder, words, store = training.folder(workshop.out), workshop.words, workshop.store
+    folder, words, store = training.folder(context.out), context.words, context.store
     source = description_of(training)
-    trained = load_runs([source.folder(workshop.out)])[0].member.model if source else None
+    trained = load_runs([source.folder(context.out)])[0].member.model if source else None
     recipe = store.manifest.recipe
     if (folder / CHECKPOINT_FILE).exists() and read_recipe(folder) != recipe:
         raise UsageError(
@@ -155,57 +155,57 @@ def prepared(workshop: Workshop, training: Training, settings: Settings) -> Task
     create_run(
         folder,
         task=training.task,
-        profile=workshop.profile,
+        profile=context.profile,
         settings=settings,
-        origin=_origin(workshop, settings, source, trained) if source and trained else None,
+        origin=_origin(context, settings, source, trained) if source and trained else None,
     )
     write_recipe(folder, recipe)
     words.save(folder / WORDS_FOLDER)
     if training.task == "detect":
-        return _detection(workshop, settings)
+        return _detection(context, settings)
     alone = Training("detect", training.system, training.seed)
     return set_up_task(
         training.task,
         settings,
         words,
         store,
-        workshop.corpus,
+        context.corpus,
         init_from=trained,
-        detector=_trained_detector(workshop, alone) if is_decoupled(training.system) else None,
+        detector=_trained_detector(context, alone) if is_decoupled(training.system) else None,
         is_resumed=(folder / CHECKPOINT_FILE).exists(),
     )
 
 
-def _detection(workshop: Workshop, settings: Settings) -> DetectionTask:
-    model = _detector_model(workshop, settings)
-    start_from_clips(model, workshop.corpus.split("train"), workshop.store, workshop.words, settings.init)
+def _detection(context: ExperimentContext, settings: Settings) -> DetectionTask:
+    model = _detector_model(context, settings)
+    init_from_clips(model, context.corpus.split("train"), context.store, context.words, settings.init)
     clips = TaskClips(
-        store=workshop.store,
-        words=workshop.words,
-        train=workshop.corpus.split("train"),
-        validation=workshop.corpus.split("val"),
+        store=context.store,
+        words=context.words,
+        train=context.corpus.split("train"),
+        validation=context.corpus.split("val"),
         max_frames=settings.model.max_frames,
     )
     return DetectionTask(model=model, clips=clips, concept_weight=settings.loss.concept_weight)
 
 
-def _detector_model(workshop: Workshop, settings: Settings) -> DetectorModel:
-    store = workshop.store
+def _detector_model(context: ExperimentContext, settings: Settings) -> DetectorModel:
+    store = context.store
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.training.seed)
-        encoder = build_clip_encoder(settings, workshop.words, grid=store.grid, channels=store.channels)
+        encoder = build_clip_encoder(settings, context.words, grid=store.grid, channels=store.channels)
         assert isinstance(encoder, ClipEncoder)
         return DetectorModel(encoder)
 
 
-def _trained_detector(workshop: Workshop, training: Training) -> DetectorModel:
-    model = _detector_model(workshop, workshop.settings(training))
-    load_weights(training.folder(workshop.out) / WEIGHTS_FILE, model)
+def _trained_detector(context: ExperimentContext, training: Training) -> DetectorModel:
+    model = _detector_model(context, context.settings(training))
+    load_weights(training.folder(context.out) / WEIGHTS_FILE, model)
     return model
 
 
-def _origin(workshop: Workshop, settings: Settings, source: Training, trained: Model) -> Origin:
-    words, folder = workshop.words, source.folder(workshop.out)
+def _origin(context: ExperimentContext, settings: Settings, source: Training, trained: Model) -> Origin:
+    words, folder = context.words, source.folder(context.out)
     return Origin(
         run=str(folder),
         task=source.task,
@@ -218,14 +218,16 @@ def _origin(workshop: Workshop, settings: Settings, source: Training, trained: M
     )
 
 
-def _measured(workshop: Workshop, training: Training, settings: Settings, model: nn.Module) -> dict[str, Any]:
+def _measured(
+    context: ExperimentContext, training: Training, settings: Settings, model: nn.Module
+) -> dict[str, Any]:
     """What a trained model says of the test clips, by task, and how good its concept words are there.
 
     And what it says with another clip's words and with none, if it reads concept words.
     """
     model.eval()
-    member: Member[Any] = Member(
-        cast("Model", model), workshop.words, settings.model.max_frames, settings.decoding.max_words
+    member: LoadedModel[Any] = LoadedModel(
+        cast("Model", model), context.words, settings.model.max_frames, settings.decoding.max_words
     )
     system = SYSTEMS[training.system]
     answers: dict[str, object] = {}
@@ -233,15 +235,15 @@ def _measured(workshop: Workshop, training: Training, settings: Settings, model:
     for task in system.measured:
         if system.training(task) == training.task:
             asked: TaskName = "embed" if (training.task, task) == ("embed", "rank") else task
-            test = workshop.test_task(asked, settings, model)
+            test = context.test_task(asked, settings, model)
             if reads_concepts(model):
                 own, *others = answers_by_source(test, member, QUICK_SOURCES).items()
                 answers[task], reliance[task] = own[1], dict(others)
             else:
                 answers[task] = test.measure([member]).answers
-    concepts = measure_concepts([member], workshop.corpus.split("test"), workshop.store)
+    concepts = measure_concepts([member], context.corpus.split("test"), context.store)
     return {
         "answers": answers,
         "reliance": reliance,
-        "concepts": {name: tally.rows.tolist() for name, tally in concepts.items()},
+        "concepts": {name: statistic.rows.tolist() for name, statistic in concepts.items()},
     }

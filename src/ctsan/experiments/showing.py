@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctsan.experiments.plan import Training
-from ctsan.experiments.running import Workshop
+from ctsan.experiments.running import ExperimentContext
 from ctsan.experiments.systems import MeasuredTask, label_of
 from ctsan.runs.trained_run import load_runs
 from ctsan.tasks.task import Example
@@ -34,12 +34,12 @@ class Shown:
 
 
 def shown_examples(
-    workshop: Workshop, task: MeasuredTask, answers: Mapping[tuple[str, MeasuredTask], Sequence[Any]]
+    context: ExperimentContext, task: MeasuredTask, answers: Mapping[tuple[str, MeasuredTask], Sequence[Any]]
 ) -> list[Shown]:
     if (SHOWN, task) not in answers:
         return []
-    [run] = load_runs([Training(task, SHOWN, 0).folder(workshop.out)])
-    examples = workshop.test_task(task, run.settings, run.member.model).examples()
+    [run] = load_runs([Training(task, SHOWN, 0).folder(context.out)])
+    examples = context.test_task(task, run.settings, run.member.model).examples()
     chosen = _spread(examples) if task == "describe" else _right_and_wrong(examples)
     return [
         Shown(

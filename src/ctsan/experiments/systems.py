@@ -103,7 +103,7 @@ SYSTEMS: dict[str, System] = {
             about="the other reading of end-to-end: concept words count by their confidence, so that the "
             "language loss trains the detector",
             measured=ALL,
-            overrides=("detector.weighted=true",),
+            overrides=("detector.confidence_weighted=true",),
         ),
         System(
             name="ct-san-k5",
@@ -138,21 +138,21 @@ SYSTEMS: dict[str, System] = {
             label="Simple-LSTM",
             about="one layer reads the sentence up to the blank, and no clip",
             measured=("fill",),
-            overrides=(*_SIMPLE, "model.both_ways=false", "model.sees_clip=false"),
+            overrides=(*_SIMPLE, "model.bidirectional=false", "model.use_video=false"),
         ),
         System(
             name="simple-blstm",
             label="Simple-BLSTM",
             about="one layer reads the sentence from both ends, and no clip",
             measured=("fill",),
-            overrides=(*_SIMPLE, "model.sees_clip=false"),
+            overrides=(*_SIMPLE, "model.use_video=false"),
         ),
         System(
             name="simple-lstm-clip",
             label="Simple-LSTM with the clip",
             about="Simple-LSTM that starts from the video encoder's state",
             measured=("fill",),
-            overrides=(*_SIMPLE, "model.both_ways=false"),
+            overrides=(*_SIMPLE, "model.bidirectional=false"),
         ),
         System(
             name="simple-blstm-clip",

@@ -14,7 +14,7 @@ from ctsan.experiments.page import page
 from ctsan.experiments.plan import Plan, Training
 from ctsan.experiments.plots import Line
 from ctsan.experiments.results import Results, members_text
-from ctsan.experiments.running import Workshop, stored_result
+from ctsan.experiments.running import ExperimentContext, stored_result
 from ctsan.experiments.showing import shown_examples
 from ctsan.experiments.systems import ALL, ENSEMBLES, SYSTEMS, MeasuredTask
 from ctsan.io.atomic import replacing, write_json
@@ -26,11 +26,11 @@ FILES = ("tables.md", "tables.tex", "tables.csv", "tables.json", "tables.html")
 
 
 def write_tables(
-    workshop: Workshop, plan: Plan, results: Results, answers: Gathered, *, command: str
+    context: ExperimentContext, plan: Plan, results: Results, answers: Gathered, *, command: str
 ) -> list[Path]:
     """Write all forms; the same runs give the same bytes."""
-    title = f"CT-SAN and what it is compared with, on {workshop.corpus.name}"
-    facts = facts_of(workshop, plan, command)
+    title = f"CT-SAN and what it is compared with, on {context.corpus.name}"
+    facts = facts_of(context, plan, command)
     texts = {
         "tables.md": markdown(results, title, facts),
         "tables.tex": latex(results),
@@ -39,25 +39,25 @@ def write_tables(
             results,
             title=title,
             facts=facts,
-            trainings={task: _trainings(workshop, plan, task) for task in ALL},
-            examples={task: shown_examples(workshop, task, answers) for task in ALL},
+            trainings={task: _trainings(context, plan, task) for task in ALL},
+            examples={task: shown_examples(context, task, answers) for task in ALL},
         ),
     }
     for name, text in texts.items():
-        with replacing(workshop.out / name) as temporary:
+        with replacing(context.out / name) as temporary:
             temporary.write_text(text, encoding="utf-8", errors="replace")  # file names may be no text
-    write_json(workshop.out / "tables.json", as_json(results, facts))
-    return [workshop.out / name for name in FILES]
+    write_json(context.out / "tables.json", as_json(results, facts))
+    return [context.out / name for name in FILES]
 
 
-def facts_of(workshop: Workshop, plan: Plan, command: str) -> list[tuple[str, str]]:
+def facts_of(context: ExperimentContext, plan: Plan, command: str) -> list[tuple[str, str]]:
     """On what, with how much, and where the figures were made."""
-    corpus, settings = workshop.corpus, workshop.settings(plan.trainings[0])
+    corpus, settings = context.corpus, context.settings(plan.trainings[0])
     training = settings.training
     splits = ", ".join(f"{len(corpus.split(split))} {split}" for split in ("train", "val", "test"))
-    done = [result for one in plan.trainings if (result := stored_result(workshop, one))]
+    done = [result for one in plan.trainings if (result := stored_result(context, one))]
     seconds = sum(result["seconds_per_step"] * result["steps"] for result in done)
-    began = [open_run(one.folder(workshop.out)) for one in plan.trainings if stored_result(workshop, one)]
+    began = [open_run(one.folder(context.out)) for one in plan.trainings if stored_result(context, one)]
     revisions = ", ".join(sorted({(run.revision or f"version {run.ctsan}")[:12] for run in began}))
     sizes = ", ".join(
         f"{members_text(task, size)} in {TASK_TITLES[task]}"
@@ -69,11 +69,11 @@ def facts_of(workshop: Workshop, plan: Plan, command: str) -> list[tuple[str, st
     return [
         ("corpus", f"{corpus.name}: {len(corpus):,} clips ({splits})"),
         ("sentences", f"{sum(len(clip.captions) for clip in corpus):,}"),
-        ("features", workshop.store.manifest.recipe.backbone),
-        ("budget of every run", f"{budget} of {training.batch_size} clips, profile {workshop.profile}"),
+        ("features", context.store.manifest.recipe.backbone),
+        ("budget of every run", f"{budget} of {training.batch_size} clips, profile {context.profile}"),
         ("seeds", f"{plan.seeds}"),
         ("members of an ensemble", sizes or "none"),
-        ("captions", f"found with a beam of {workshop.beam}"),
+        ("captions", f"found with a beam of {context.beam}"),
         ("runs", f"{len(done)} of {len(plan.trainings)}, {seconds / 3600:.1f} hours of training"),
         ("start", "models of blank, choice and retrieval start from the system's description model, if any"),
         ("machine", f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"),
@@ -82,16 +82,16 @@ def facts_of(workshop: Workshop, plan: Plan, command: str) -> list[tuple[str, st
     ]
 
 
-def _trainings(workshop: Workshop, plan: Plan, task: MeasuredTask) -> tuple[str, Mapping[str, Line]]:
+def _trainings(context: ExperimentContext, plan: Plan, task: MeasuredTask) -> tuple[str, Mapping[str, Line]]:
     """The primary metric on validation at each evaluation, a mean over the seeds that are done."""
     metric = PRIMARY_METRICS[task]
     lines = {}
     for name in plan.systems:
         system = SYSTEMS[name]
         runs = [Training(system.training(task), name, seed) for seed in range(plan.seeds)]
-        if task not in system.measured or not all(stored_result(workshop, run) for run in runs):
+        if task not in system.measured or not all(stored_result(context, run) for run in runs):
             continue
-        lines[name] = _mean([_curve(run.folder(workshop.out) / METRICS_FILE, metric) for run in runs])
+        lines[name] = _mean([_curve(run.folder(context.out) / METRICS_FILE, metric) for run in runs])
     return metric, {name: line for name, line in lines.items() if line}
 
 

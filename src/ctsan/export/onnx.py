@@ -32,7 +32,7 @@ from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.video_encoder import VideoEncoder
 from ctsan.runs.trained_run import TrainedRun
-from ctsan.tasks.saying import NEVER_SAID
+from ctsan.tasks.captioning import NEVER_SAID
 from ctsan.text.vocabulary import BOS, EOS
 from ctsan.video.backbones import Backbone, backbone_of
 from ctsan.video.backbones.composing import write_composed
@@ -88,7 +88,7 @@ def export_onnx(run: TrainedRun, out: Path, *, weights: Path | None = None) -> d
             "max_frames": run.settings.model.max_frames,  # of which so many are looked at
             "max_words": decoding.max_words,
             "length_penalty": decoding.length_penalty,
-            "repeats": decoding.repeats,
+            "no_repeat_ngram": decoding.no_repeat_ngram,
             "begin": BOS,
             "end": EOS,
             "never": [BOS, *NEVER_SAID],

@@ -59,7 +59,7 @@ class FrameStep(nn.Module):
             scores, totals = scores + self.encoder.probe(means), (total,)
         words, confidences = self.encoder.top(scores)
         concepts = self.encoder.embedding(self.encoder.candidate_words[words])
-        if self.encoder.weighted:
+        if self.encoder.confidence_weighted:
             concepts = concepts * confidences[..., None]
         return *state, *traces, *totals, concepts, words, confidences
 

@@ -73,7 +73,7 @@ class DualEncoder(ScoreScale):
         self.from_clip = nn.Linear(channels, joint_dim)
         self.perceptron = _perceptron(channels, hidden_dim, joint_dim) if hidden_dim else None
         self.phrases = PhraseProbe(channels=channels, num_phrases=num_phrases) if num_phrases else None
-        # From which score on the best of some clips is said to suit a query: see `know_matches`.
+        # From which score on the best of some clips is said to suit a query: see `calibrate_matches`.
         for name in ("match_threshold", "match_growth", "match_clips", "match_accuracy"):
             self.register_buffer(name, torch.zeros(()))
 
@@ -82,7 +82,7 @@ class DualEncoder(ScoreScale):
         return self.from_clip.out_features
 
     @torch.no_grad()
-    def start_from(self, means: Tensor, captions: Sequence[Sequence[Sequence[int]]], is_own: Tensor) -> None:
+    def fit(self, means: Tensor, captions: Sequence[Sequence[Sequence[int]]], is_own: Tensor) -> None:
         """Begin with a linear regression of captions' bags of words on training clips.
 
         Bags and clips are compared in the directions in which the guessed bags of clips differ most. Where
@@ -137,7 +137,7 @@ class DualEncoder(ScoreScale):
         return Scored((self.embed_sentences(words) * self.embed_clips(encoding)).sum(dim=1), None)
 
     @torch.no_grad()
-    def know_matches(self, scores: Tensor, right: Tensor, likeness: Tensor) -> Matches:
+    def calibrate_matches(self, scores: Tensor, right: Tensor, likeness: Tensor) -> Matches:
         """Learn from which score on a best clip is a match, and tell how often that is right.
 
         Each query is asked twice: with the clip that it was written for among the others, and without it and

@@ -42,7 +42,7 @@ class MLPProbe(nn.Module):
         nn.init.constant_(self.name.bias, math.log(_RAREST / (1 - _RAREST)))
         self.requires_grad_(requires_grad=False)
 
-    def start_from(self, means: Tensor, reference: Tensor, is_own: Tensor) -> None:
+    def fit(self, means: Tensor, reference: Tensor, is_own: Tensor) -> None:
         """Learn from training clips; the same clips give the same weights.
 
         Args:

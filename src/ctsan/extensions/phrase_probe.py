@@ -49,7 +49,7 @@ class PhraseProbe(nn.Module):
         self.register_buffer("unheard", torch.ones(()))  # the rarity of all other phrases
 
     @torch.no_grad()
-    def start_from(self, means: Tensor, captions: Sequence[Sequence[Sequence[int]]], is_own: Tensor) -> None:
+    def fit(self, means: Tensor, captions: Sequence[Sequence[Sequence[int]]], is_own: Tensor) -> None:
         """Learn from training clips.
 
         Args:

@@ -19,7 +19,7 @@ from ctsan.model.blank_model import BlankModel
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.tasks.blank import AskedBlank, fill
-from ctsan.tasks.member import Member, reads_concepts
+from ctsan.tasks.loaded_model import LoadedModel, reads_concepts
 from ctsan.text.vocabulary import BOS, UNK
 
 
@@ -33,7 +33,7 @@ class WordEffects(NamedTuple):
 
 @torch.inference_mode()
 def caption_effects(
-    members: Sequence[Member[DescriptionModel]], encodings: Sequence[ClipEncoding], words: Sequence[str]
+    members: Sequence[LoadedModel[DescriptionModel]], encodings: Sequence[ClipEncoding], words: Sequence[str]
 ) -> WordEffects | None:
     """Of a caption that models said together; None where none of them reads concept words.
 
@@ -50,7 +50,10 @@ def caption_effects(
 
 @torch.inference_mode()
 def blank_effects(
-    members: Sequence[Member[BlankModel]], encodings: Sequence[ClipEncoding], asked: AskedBlank, answer: str
+    members: Sequence[LoadedModel[BlankModel]],
+    encodings: Sequence[ClipEncoding],
+    asked: AskedBlank,
+    answer: str,
 ) -> WordEffects | None:
     """Of the word that models filled in, T = 1; None where none of them reads concept words.
 
@@ -67,7 +70,7 @@ def blank_effects(
 
 
 def _taken_away(
-    members: Sequence[Member[Any]], encodings: Sequence[ClipEncoding]
+    members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding]
 ) -> tuple[tuple[str, ...], list[ClipEncoding]]:
     """The K concept words, and encodings of K + 2 rows: with all words, without each of them, without any."""
     given = [_given(member, encoding) for member, encoding in zip(members, encodings, strict=True)]
@@ -88,7 +91,7 @@ def _taken_away(
     return concepts, without
 
 
-def _given(member: Member[Any], encoding: ClipEncoding) -> dict[str, int]:
+def _given(member: LoadedModel[Any], encoding: ClipEncoding) -> dict[str, int]:
     """The concept words that a model reads of a clip, with their places: there may be fewer than K."""
     if not reads_concepts(member.model):
         return {}
@@ -98,7 +101,7 @@ def _given(member: Member[Any], encoding: ClipEncoding) -> dict[str, int]:
 
 
 def _log_probabilities(
-    member: Member[DescriptionModel], encoding: ClipEncoding, words: Sequence[str]
+    member: LoadedModel[DescriptionModel], encoding: ClipEncoding, words: Sequence[str]
 ) -> Tensor:
     """Of each word after those before it, (rows, T); a word that the model does not know is never said."""
     numbers = torch.tensor(member.words.vocabulary.encode(words), device=encoding.concepts.device)

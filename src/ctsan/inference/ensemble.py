@@ -15,8 +15,8 @@ from ctsan.inference.results import Answer, Attention, Blank, Caption, Concept, 
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.runs.trained_run import WORDS_FOLDER, TrainedRun
 from ctsan.tasks.blank import AskedBlank, fill
-from ctsan.tasks.saying import describe
-from ctsan.tasks.scoring import have_a_say, score_each
+from ctsan.tasks.captioning import caption_clips
+from ctsan.tasks.scoring import covers_query, score_each
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import BOS
 from ctsan.text.words import VOCABULARY_FILE
@@ -30,7 +30,7 @@ def concepts_seen(
     Of several runs with a detector, a word's confidence and what it is ranked by are the means over them.
 
     Args:
-        encodings: of each run, as `Member.encode` gives it.
+        encodings: of each run, as `LoadedModel.encode` gives it.
         row: of the clip in them.
     """
     seen = [
@@ -62,9 +62,9 @@ def concepts_seen(
     return tuple(Concept(word, means[word]) for word in first.values())
 
 
-def covering_runs(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
+def runs_covering_query(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
     """The runs that know enough words of a query to have a say."""
-    say = have_a_say([run.member for run in runs], [query])[:, 0].tolist()
+    say = covers_query([run.member for run in runs], [query])[:, 0].tolist()
     return [run for run, has_say in zip(runs, say, strict=True) if has_say]
 
 
@@ -72,11 +72,12 @@ def captions_of(
     runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], beam: int | None, n_best: int
 ) -> list[tuple[Caption, ...]]:
     """The best sentences that runs have for each clip, decoded as the first one that describes says."""
-    decoding = next(run.settings.decoding for run in runs if run.task == "describe")
-    found = describe(
+    settings = next(run.settings for run in runs if run.task == "describe")
+    found = caption_clips(
         [run.member for run in runs],
         encodings,
-        replace(decoding, beam=max(beam or decoding.beam, n_best)),
+        replace(settings.decoding, beam=max(beam or settings.decoding.beam, n_best)),
+        settings.rerank,
         n_best=n_best,
     )
     return [tuple(Caption(*each) for each in best) for best in found]

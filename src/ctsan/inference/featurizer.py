@@ -30,7 +30,7 @@ _AHEAD = 2  # clips that are decoded while the model is still at those before
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class ClipFeatures:
     """The feature maps of a clip, for each run those of the frames that it takes in."""
 
     clip: str
@@ -39,14 +39,14 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sight:
+class EncodedClip:
     """What runs make of a clip."""
 
     times: NDArray[np.float64]  # (N,), seconds in the source, of the frames that were taken
     encodings: list[ClipEncoding]  # one for each run
 
 
-class Watcher:
+class ClipFeaturizer:
     """Loads the networks that make features when they are first needed, and keeps them.
 
     Args:
@@ -60,24 +60,26 @@ class Watcher:
         self._backbones: dict[str, Backbone] = {}  # by `network_key`, as are the engines
         self._engines: dict[str, Engine] = {}
 
-    def watch(self, clip: Path, runs: Sequence[TrainedRun]) -> Sight:
+    def watch(self, clip: Path, runs: Sequence[TrainedRun]) -> EncodedClip:
         """Decode a clip once, and compute its maps once for all runs with the same backbone.
 
         Raises:
             VideoError: the clip cannot be read.
             UsageError: the features of a run cannot be computed.
         """
-        [look] = self.look_at_all([clip], runs)
+        [look] = self.featurize_all([clip], runs)
         if isinstance(look, VideoError):
             raise look
-        return Sight(look.times, self.encode([look], runs))
+        return EncodedClip(look.times, self.encode([look], runs))
 
-    def encode(self, looks: Sequence[Look], runs: Sequence[TrainedRun]) -> list[ClipEncoding]:
+    def encode(self, looks: Sequence[ClipFeatures], runs: Sequence[TrainedRun]) -> list[ClipEncoding]:
         """What each run makes of clips, a row a clip."""
         with self.stopwatch("model"):
             return [run.member.encode([look.maps[place] for look in looks]) for place, run in enumerate(runs)]
 
-    def look_at_all(self, clips: Iterable[Path], runs: Sequence[TrainedRun]) -> Iterator[Look | VideoError]:
+    def featurize_all(
+        self, clips: Iterable[Path], runs: Sequence[TrainedRun]
+    ) -> Iterator[ClipFeatures | VideoError]:
         """The maps of one clip after the other; the next ones are decoded meanwhile.
 
         Raises:
@@ -95,7 +97,7 @@ class Watcher:
         for found in self._ahead(decoded()):
             yield found if isinstance(found, VideoError) else self._look(str(found[0]), found[1], runs)
 
-    def look_at_shots(self, video: Path, runs: Sequence[TrainedRun]) -> Iterator[tuple[Shot, Look]]:
+    def featurize_shots(self, video: Path, runs: Sequence[TrainedRun]) -> Iterator[tuple[Shot, ClipFeatures]]:
         """The maps of one shot of a video after the other, of which little is held at a time.
 
         Raises:
@@ -131,7 +133,7 @@ class Watcher:
                 self._engines[key] = load_engine(backbone, threads=self._threads)
         return self._engines[key]
 
-    def _look(self, clip: str, frames: Mapping[int, Frames], runs: Sequence[TrainedRun]) -> Look:
+    def _look(self, clip: str, frames: Mapping[int, Frames], runs: Sequence[TrainedRun]) -> ClipFeatures:
         """Args:
         frames: by their size.
         """
@@ -142,7 +144,7 @@ class Watcher:
             engine = self.engine(recipe)
             with self.stopwatch("backbone"):
                 maps[key] = ClipMaps(len(pixels), places, engine(pixels[places]))
-        return look_of(clip, next(iter(frames.values())).times, maps, runs)
+        return features_for(clip, next(iter(frames.values())).times, maps, runs)
 
     def _ahead(self, decoded: Iterator[T]) -> Iterator[T]:
         """What is decoded, with the next ones being decoded in a thread."""
@@ -175,9 +177,9 @@ def networks_needed(runs: Iterable[TrainedRun]) -> dict[str, NeededNetwork]:
     return found
 
 
-def look_of(
+def features_for(
     clip: str, times: NDArray[np.float64], maps: Mapping[str, ClipMaps], runs: Sequence[TrainedRun]
-) -> Look:
+) -> ClipFeatures:
     """A clip for each run, from the maps by the key of their network."""
     own = [maps[network_key(run.recipe)].of(run.settings.model.max_frames) for run in runs]
-    return Look(clip, times, own)
+    return ClipFeatures(clip, times, own)

@@ -14,14 +14,14 @@ from ctsan.errors import UsageError, VideoError
 from ctsan.inference.ensemble import (
     captions_of,
     concepts_seen,
-    covering_runs,
     effects_of_caption,
     filled_blanks,
     reading_attentions,
+    runs_covering_query,
     saying_attention,
     unknown_words,
 )
-from ctsan.inference.featurizer import Look, Watcher
+from ctsan.inference.featurizer import ClipFeatures, ClipFeaturizer
 from ctsan.inference.results import (
     Answer,
     Attention,
@@ -45,7 +45,7 @@ from ctsan.runs.pack_folder import DEFAULT
 from ctsan.runs.trained_run import TrainedRun, answering, load_runs, naming_concepts
 from ctsan.tasks.blank import split_at_blanks
 from ctsan.tasks.building import TaskName
-from ctsan.tasks.member import joined
+from ctsan.tasks.loaded_model import joined
 from ctsan.tasks.scoring import ensemble_scores, score_all
 from ctsan.text.tokens import tokenize
 
@@ -84,9 +84,9 @@ class Predictor:
 
     def __init__(self, runs: Sequence[TrainedRun], *, weights: Path | None = None) -> None:
         self.runs = tuple(runs)
-        self._watcher = Watcher(weights)
+        self._featurizer = ClipFeaturizer(weights)
         for run in self.runs:
-            self._watcher.backbone(run.recipe)  # before any work: is its network there?
+            self._featurizer.backbone(run.recipe)  # before any work: is its network there?
 
     @classmethod
     def load(
@@ -105,7 +105,7 @@ class Predictor:
     @property
     def seconds(self) -> Mapping[str, float]:
         """What was spent so far to load, decode, in the backbone and in the models, by these names."""
-        return self._watcher.stopwatch.seconds
+        return self._featurizer.stopwatch.seconds
 
     def describe(
         self, clip: Path | str, *, beam: int | None = None, n_best: int = 1, attention: bool = False
@@ -137,8 +137,8 @@ class Predictor:
             UsageError: no run describes.
         """
         runs = self._asked("describe")
-        for looks in _some_at_once(self._watcher.look_at_all(map(Path, clips), runs)):
-            seen = [look for look in looks if isinstance(look, Look)]
+        for looks in _some_at_once(self._featurizer.featurize_all(map(Path, clips), runs)):
+            seen = [look for look in looks if isinstance(look, ClipFeatures)]
             said = self._say(runs, seen, beam, n_best, attention)
             described = (
                 Description(look.clip, captions, concepts, _duration(look), *explained)
@@ -155,7 +155,7 @@ class Predictor:
             UsageError: no run describes.
         """
         runs = self._asked("describe")
-        for shots in _some_at_once(self._watcher.look_at_shots(Path(video), runs)):
+        for shots in _some_at_once(self._featurizer.featurize_shots(Path(video), runs)):
             said = self._say(runs, [look for _, look in shots], beam, 1, attention=False)
             for (shot, _), (captions, concepts, _) in zip(shots, said, strict=True):
                 yield Scene(shot.start, shot.end, captions[0], concepts)
@@ -180,11 +180,11 @@ class Predictor:
         runs = naming_concepts(self.runs)
         if not runs:
             raise UsageError("No run has a concept detector. Name one that has.")
-        for look in self._watcher.look_at_all(map(Path, clips), runs):
+        for look in self._featurizer.featurize_all(map(Path, clips), runs):
             if isinstance(look, VideoError):
                 yield look
             else:
-                yield look.clip, concepts_seen(runs, self._watcher.encode([look], runs))
+                yield look.clip, concepts_seen(runs, self._featurizer.encode([look], runs))
 
     def trace(
         self,
@@ -211,7 +211,7 @@ class Predictor:
         said_by = [run for run in runs if run.task == "describe"]
         run = next(filter(has_traces, said_by), said_by[0])
         check_concept(run, concept)
-        sight = self._watcher.watch(Path(clip), runs)
+        sight = self._featurizer.watch(Path(clip), runs)
         own = sight.encodings[runs.index(run)]
         caption = caption or captions_of(runs, sight.encodings, beam, 1)[0][0]
         return trace_clip(
@@ -223,7 +223,7 @@ class Predictor:
             concepts=concepts_seen([run], [own]),
             concept=concept,
             times=sight.times,
-            cell_borders=self._watcher.backbone(run.recipe).spec.cell_borders,
+            cell_borders=self._featurizer.backbone(run.recipe).spec.cell_borders,
         )
 
     def fill(self, clip: Path | str, sentence: str, *, n_best: int = 5, attention: bool = False) -> Filling:
@@ -244,9 +244,9 @@ class Predictor:
             )
         around = " ".join((first, *others))
         unknown = unknown_words(runs, {"The sentence": around}) if tokenize(around) else ()
-        encodings = self._watcher.watch(Path(clip), runs).encodings
+        encodings = self._featurizer.watch(Path(clip), runs).encodings
         read = [*tokenize(first), *(word for part in others for word in (BLANK, *tokenize(part)))]
-        with self._watcher.stopwatch("model"):
+        with self._featurizer.stopwatch("model"):
             blanks = filled_blanks(runs, encodings, sentence, read, n_best=n_best, attention=attention)
         pieces = zip_longest((first, *others), (blank.answers[0].word for blank in blanks), fillvalue="")
         filled = "".join(piece for pair in pieces for piece in pair)
@@ -305,15 +305,15 @@ class Predictor:
         """
         runs = self._asked("rank")
         unknown = unknown_words(runs, {"The query": query})
-        runs = covering_runs(runs, query)  # what the others see and attend to decides nothing
+        runs = runs_covering_query(runs, query)  # what the others see and attend to decides nothing
         seen: list[tuple[str, tuple[Concept, ...]]] = []
         parts: list[list[ClipEncoding]] = []
         errors = []
-        for look in self._watcher.look_at_all(map(Path, clips), runs):
+        for look in self._featurizer.featurize_all(map(Path, clips), runs):
             if isinstance(look, VideoError):
                 errors.append(look)
             else:
-                encodings = self._watcher.encode([look], runs)
+                encodings = self._featurizer.encode([look], runs)
                 seen.append((look.clip, concepts_seen(runs, encodings)))
                 parts.append([encoding._replace(detection=None) for encoding in encodings])
             if on_clip:
@@ -337,7 +337,7 @@ class Predictor:
     def _asked(self, task: TaskName) -> list[TrainedRun]:
         """The runs that answer, ready to do so."""
         runs = answering(self.runs, task)
-        with self._watcher.stopwatch("load"):
+        with self._featurizer.stopwatch("load"):
             for run in runs:
                 run.load()
         return runs
@@ -345,7 +345,7 @@ class Predictor:
     def _say(
         self,
         runs: Sequence[TrainedRun],
-        looks: Sequence[Look],
+        looks: Sequence[ClipFeatures],
         beam: int | None,
         n_best: int,
         attention: bool,
@@ -353,8 +353,8 @@ class Predictor:
         """Captions and concept words of each clip; attention and effects of the first caption, if asked."""
         if not looks:
             return []
-        encodings = self._watcher.encode(looks, runs)
-        with self._watcher.stopwatch("model"):
+        encodings = self._featurizer.encode(looks, runs)
+        with self._featurizer.stopwatch("model"):
             captions = captions_of(runs, encodings, beam, n_best)
             return [
                 (
@@ -371,7 +371,7 @@ class Predictor:
         """Sentences, by their names in messages, with scores; the clip's concept words; and unknown words."""
         unknown = unknown_words(runs, sentences)
         texts = list(sentences.values())
-        encodings = self._watcher.watch(Path(clip), runs).encodings
+        encodings = self._featurizer.watch(Path(clip), runs).encodings
         members = [run.member for run in runs]
         scores = ensemble_scores(
             members, [score_all(member, texts, own) for member, own in zip(members, encodings, strict=True)]
@@ -392,7 +392,7 @@ def _explained(
     return tuple(attention), effects_of_caption(runs, of_clip, caption)
 
 
-def _duration(look: Look) -> float:
+def _duration(look: ClipFeatures) -> float:
     """Of N frames, evenly from the beginning, the last is at (N - 1) / N of the clip."""
     count = len(look.times)
     return float(look.times[-1] - look.times[0]) * count / max(count - 1, 1)

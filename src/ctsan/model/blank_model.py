@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import LayerNormLSTM
-from ctsan.model.semantic_attention import OutputSemanticAttention, start_from_words
+from ctsan.model.semantic_attention import OutputSemanticAttention, init_output_layer
 from ctsan.model.word_input import WordInput
 
 
@@ -28,9 +28,9 @@ class BlankModel(nn.Module):
     The two directions meet at the blank only, in W_o: each is a stack of layers of its own.
 
     Args:
-        both_ways: False reads up to the blank only, which is the paper's Simple-LSTM.
+        bidirectional: False reads up to the blank only, which is the paper's Simple-LSTM.
         gate: what both attentions' gates begin as; None draws them.
-        say_from_words: see `start_from_words`; the paper begins with Xavier's weights.
+        init_output_from_embeddings: see `init_output_layer`; the paper begins with Xavier's weights.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class BlankModel(nn.Module):
         gate: float | None = None,
         num_layers: int = 2,
         dropout: float = 0.2,
-        both_ways: bool = True,
-        say_from_words: bool = False,
+        bidirectional: bool = True,
+        init_output_from_embeddings: bool = False,
     ) -> None:
         super().__init__()
         self.dropout = dropout
@@ -61,8 +61,8 @@ class BlankModel(nn.Module):
             LayerNormLSTM(input_dim=hidden_dim, hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout)
             for _ in range(2)
         )
-        self.read_backwards = backwards if both_ways else None
-        self.join = nn.Linear((1 + both_ways) * hidden_dim, hidden_dim)  # W_o, b_o
+        self.read_backwards = backwards if bidirectional else None
+        self.join = nn.Linear((1 + bidirectional) * hidden_dim, hidden_dim)  # W_o, b_o
         self.output_attention = (
             OutputSemanticAttention(embedding_dim=embedding_dim, hidden_dim=hidden_dim, gate=gate)
             if output_attention and has_concepts
@@ -72,8 +72,8 @@ class BlankModel(nn.Module):
         for layer in (self.join, self.say):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
-        if say_from_words:
-            start_from_words(self.say, clip_encoder.embedding.weight, self.output_attention)
+        if init_output_from_embeddings:
+            init_output_layer(self.say, clip_encoder.embedding.weight, self.output_attention)
 
     def forward(self, words: Tensor, is_real: Tensor, blanks: Tensor, encoding: ClipEncoding) -> Filled:
         """What could stand in the blank of each sentence.

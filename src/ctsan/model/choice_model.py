@@ -33,7 +33,7 @@ class ChoiceModel(ScoreScale):
         clip_encoder: ClipEncoder,
         hidden_dim: int,
         input_attention: bool = True,
-        compares: bool = False,
+        contrastive_init: bool = False,
         gate: float | None = None,
         num_layers: int = 2,
         dropout: float = 0.2,
@@ -45,7 +45,7 @@ class ChoiceModel(ScoreScale):
             embedding_dim=clip_encoder.embedding.embedding_dim,
             hidden_dim=hidden_dim,
             attention=input_attention and clip_encoder.detector is not None,
-            compares=compares,
+            contrastive_init=contrastive_init,
             gate=gate,
         )
         self.lstm = LayerNormLSTM(

@@ -82,8 +82,8 @@ class ClipEncoder(BaseClipEncoder):
         video_encoder: in place of the paper's.
         probe: a module from mean features (B, C) to scores (B, V), which are added to those of a detector
             that learns. Differs from the paper, which has none.
-        weighted: scale concept embeddings by their confidence, so that the language loss trains the detector;
-            otherwise, as in the paper, they are looked up and it does not.
+        confidence_weighted: scale concept embeddings by their confidence, so that the language loss trains
+            the detector. In the paper they are looked up, and it does not.
         prior_weight: w of p - w q, which concept words are ranked by: q is the share of training clips with
             the word. 0 ranks by confidence p, as in the paper.
         lemmas: (V,), the same number for candidates that are forms of one word. Where w is above 0, each
@@ -104,7 +104,7 @@ class ClipEncoder(BaseClipEncoder):
         detector: ConceptSource | None,
         num_concepts: int,
         probe: nn.Module | None = None,
-        weighted: bool = False,
+        confidence_weighted: bool = False,
         prior_weight: float = 0.0,
         lemmas: Tensor | None = None,
         region_kernel: int = 3,
@@ -117,7 +117,7 @@ class ClipEncoder(BaseClipEncoder):
         super().__init__()
         self.channel_dropout = channel_dropout
         self.num_concepts = num_concepts
-        self.weighted = weighted
+        self.confidence_weighted = confidence_weighted
         self.prior_weight = prior_weight
         self.reduce = RegionReducer(channels=channels, hidden_dim=hidden_dim, kernel=region_kernel)
         self.detector = detector
@@ -131,15 +131,15 @@ class ClipEncoder(BaseClipEncoder):
         with torch.no_grad():
             self.embedding.weight.copy_(embedding)
         self.register_buffer("candidate_words", candidate_words)
-        self.register_buffer("channel_means", torch.zeros(channels))  # see `start_from`
+        self.register_buffer("channel_means", torch.zeros(channels))  # see `init_from`
         self.register_buffer("channel_scales", torch.ones(channels))
         if prior_weight:
             lemmas = torch.arange(len(candidate_words)) if lemmas is None else lemmas
-            self.register_buffer("frequencies", torch.zeros(len(lemmas)))  # see `start_from`
+            self.register_buffer("frequencies", torch.zeros(len(lemmas)))  # see `init_from`
             self.register_buffer("lemmas", lemmas, persistent=False)
 
     @torch.no_grad()
-    def start_from(
+    def init_from(
         self,
         *,
         channels: tuple[Tensor, Tensor] | None = None,
@@ -162,7 +162,7 @@ class ClipEncoder(BaseClipEncoder):
             self.channel_means.copy_(channels[0])
             self.channel_scales.copy_(channels[1])
         if directions is not None:
-            self.reduce.start_from(directions)
+            self.reduce.init_from(directions)
         if self.probe is not None:  # it knows the frequencies, and traces begin by adding nothing
             frequencies = None
         if frequencies is not None and isinstance(self.detector, LearntConceptSource):
@@ -213,7 +213,7 @@ class ClipEncoder(BaseClipEncoder):
         if concept_scores is None:
             concept_scores = detection.scores
         words, confidences = self.top(concept_scores)
-        if self.weighted:  # by the detector's own confidences, so that the language loss trains it
+        if self.confidence_weighted:  # by the detector's own confidences, so that the language loss trains it
             confidences = detection.confidences.gather(1, words)
         return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)
 
@@ -247,7 +247,7 @@ class ClipEncoder(BaseClipEncoder):
     def embed_concepts(self, words: Tensor, confidences: Tensor) -> Tensor:
         """The vectors a_i of candidates (B, K) with their confidences, (B, K, E)."""
         concepts: Tensor = self.embedding(self.candidate_words[words])
-        if self.weighted:
+        if self.confidence_weighted:
             concepts = concepts * confidences[..., None]
         return concepts.masked_fill((confidences == 0)[..., None], 0.0)
 

@@ -72,7 +72,7 @@ class RegionReducer(nn.Module):
         nn.init.xavier_uniform_(self.conv.weight)
 
     @torch.no_grad()
-    def start_from(self, directions: Tensor) -> None:
+    def init_from(self, directions: Tensor) -> None:
         """Begin with the places along directions (n, C) at each cell alone; what they leave stays random."""
         weight = self.conv.weight  # (D, C, k, k)
         size, centre = weight.flatten(1).norm(dim=1).mean(), weight.shape[-1] // 2
@@ -171,7 +171,7 @@ class ConceptDetector(LearntConceptSource):
     """L tracing LSTMs with shared parameters, one for each cell of the grid, that raise words together.
 
     Args:
-        pace: a factor of the learning rate for the detector. A slower one knows its clips by heart later.
+        lr_scale: a factor of the learning rate for the detector. A slower one knows its clips by heart later.
         memory: see `LayerNormLSTM`.
         tie_traces: W_p is the same for all traces: it names the mean of their states. In the paper each trace
             has its own part of W_p, which has to learn every word L times.
@@ -186,7 +186,7 @@ class ConceptDetector(LearntConceptSource):
         attention_dim: int,
         num_layers: int = 2,
         dropout: float = 0.2,
-        pace: float = 1.0,
+        lr_scale: float = 1.0,
         memory: int = 4,
         recompute_attention: bool = False,
         tie_traces: bool = False,
@@ -194,7 +194,7 @@ class ConceptDetector(LearntConceptSource):
         super().__init__()
         self.num_traces = grid[0] * grid[1]
         self.dropout = dropout
-        self.pace = pace
+        self.lr_scale = lr_scale
         self.recompute_attention = recompute_attention
         self.attend = TraceAttention(hidden_dim=hidden_dim, attention_dim=attention_dim)
         self.trace = LayerNormLSTM(

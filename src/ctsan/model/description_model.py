@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ctsan.model.caption_decoder import CaptionDecoder, Decoded, Decoder
 from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
-from ctsan.model.semantic_attention import start_from_words
+from ctsan.model.semantic_attention import init_output_layer
 
 
 class DescriptionModel(nn.Module):
@@ -16,7 +16,7 @@ class DescriptionModel(nn.Module):
     Args:
         decoder: in place of the paper's; then what is said of attention and layers counts for nothing.
         gate: what both attentions' gates begin as; None draws them.
-        say_from_words: see `start_from_words`; the paper begins with Xavier's weights.
+        init_output_from_embeddings: see `init_output_layer`; the paper begins with Xavier's weights.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class DescriptionModel(nn.Module):
         gate: float | None = None,
         num_layers: int = 2,
         dropout: float = 0.2,
-        say_from_words: bool = False,
+        init_output_from_embeddings: bool = False,
         decoder: Decoder | None = None,
     ) -> None:
         super().__init__()
@@ -45,8 +45,8 @@ class DescriptionModel(nn.Module):
             num_layers=num_layers,
             dropout=dropout,
         )
-        if say_from_words and not self.decode.ties_embedding:
-            start_from_words(self.decode.say, clip_encoder.embedding.weight, self.decode.output_attention)
+        if init_output_from_embeddings and not self.decode.ties_embedding:
+            init_output_layer(self.decode.say, clip_encoder.embedding.weight, self.decode.output_attention)
 
     def forward(self, words: Tensor, encoding: ClipEncoding, is_scored: Tensor | None = None) -> Decoded:
         """Teacher forcing: what should follow each of the words (M, T) of captions of the encoded clips.

@@ -62,7 +62,7 @@ def _concept_sets(
     words, concepts = encoding.concept_words, encoding.concepts
     if model.word_input.attention is None:
         words, concepts = words[:, :0], concepts[:, :0]
-    if model.clip_encoder.weighted:  # by a confidence that no two clips have in common
+    if model.clip_encoder.confidence_weighted:  # by a confidence that no two clips have in common
         words = torch.arange(words.numel(), device=words.device).view_as(words)
     words = words.masked_fill(~(concepts != 0).any(dim=2), -1)  # where a clip has fewer words
     different, places = torch.unique(words, return_inverse=True)

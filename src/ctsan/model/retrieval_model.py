@@ -42,7 +42,7 @@ class RetrievalModel(ScoreScale):
         joint_dim: int = 1500,
         pieces: int = 2,
         input_attention: bool = True,
-        compares: bool = False,
+        contrastive_init: bool = False,
         gate: float | None = None,
         num_layers: int = 2,
         dropout: float = 0.2,
@@ -57,7 +57,7 @@ class RetrievalModel(ScoreScale):
             embedding_dim=clip_encoder.embedding.embedding_dim,
             hidden_dim=hidden_dim,
             attention=input_attention and clip_encoder.detector is not None,
-            compares=compares,
+            contrastive_init=contrastive_init,
             gate=gate,
         )
         self.lstm = LayerNormLSTM(

@@ -26,7 +26,7 @@ class ScoreScale(nn.Module):
         return (scores - self.score_mean) / self.score_scale
 
     @torch.no_grad()
-    def know_scale(self, scores: Tensor) -> None:
+    def calibrate_scale(self, scores: Tensor) -> None:
         """Learn the scale from some scores. Scores that are all the same have none, and are only centred."""
         mean, spread = scores.mean(), scores.std(correction=0)
         self.score_mean.copy_(mean)

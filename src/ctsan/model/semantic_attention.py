@@ -33,23 +33,28 @@ class InputSemanticAttention(nn.Module):
     """Mix the concept words most related to a word into that word (φ, eqs. 9 and 10).
 
     Args:
-        compares: begin as a comparison, for a sentence that is held against a clip: W_γ relates a word to
-            those like it, and they are taken away from it. What is left is what the clip does not explain.
+        contrastive_init: W_γ begins as the identity and w_{x,a} as -1: the concept words most like a word are
+            subtracted from it, and what is left is what the clip does not explain.
         gate: what w_{x,a} begins as; None draws it. A small one lets sentences be learnt first without the
             concept words, which are random as long as the detector knows nothing.
     """
 
     def __init__(
-        self, *, embedding_dim: int, hidden_dim: int, compares: bool = False, gate: float | None = None
+        self,
+        *,
+        embedding_dim: int,
+        hidden_dim: int,
+        contrastive_init: bool = False,
+        gate: float | None = None,
     ) -> None:
         super().__init__()
-        self.compares = compares
+        self.contrastive_init = contrastive_init
         self.relate = nn.Parameter(torch.empty(embedding_dim, embedding_dim))  # W_γ
         self.gate = _gate(embedding_dim, gate)  # w_{x,a}
         self.project = nn.Linear(embedding_dim, hidden_dim, bias=False)  # W_x
         nn.init.xavier_uniform_(self.relate)
         nn.init.xavier_uniform_(self.project.weight)
-        if compares:
+        if contrastive_init:
             nn.init.eye_(self.relate)
             nn.init.constant_(self.gate, -1.0)
 
@@ -93,7 +98,7 @@ class OutputSemanticAttention(nn.Module):
 
 
 @torch.no_grad()
-def start_from_words(say: nn.Linear, embedding: Tensor, attention: OutputSemanticAttention | None) -> None:
+def init_output_layer(say: nn.Linear, embedding: Tensor, attention: OutputSemanticAttention | None) -> None:
     """Let W_y begin as the words' vectors, seen as concept words are: tanh(E) W_βᵀ, at Xavier's size.
 
     A concept word that is attended to then raises its own score, and those of words like it, from the first

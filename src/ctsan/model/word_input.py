@@ -19,13 +19,16 @@ class WordInput(nn.Module):
         embedding_dim: int,
         hidden_dim: int,
         attention: bool,
-        compares: bool = False,
+        contrastive_init: bool = False,
         gate: float | None = None,
     ) -> None:
         super().__init__()
         self.attention = (
             InputSemanticAttention(
-                embedding_dim=embedding_dim, hidden_dim=hidden_dim, compares=compares, gate=gate
+                embedding_dim=embedding_dim,
+                hidden_dim=hidden_dim,
+                contrastive_init=contrastive_init,
+                gate=gate,
             )
             if attention
             else None

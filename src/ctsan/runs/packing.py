@@ -33,6 +33,9 @@ from ctsan.text.words import CONCEPTS_FILE, VOCABULARY_FILE, Words
 
 _LARGE = 50_000  # numbers, from which on a matrix is in eight bits
 
+# Settings that count when a model is asked, not when it is trained; decoding held those of reranking once.
+_ASKED = ("decoding.", "rerank.", "ensemble.")
+
 
 def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()) -> int:
     """Pack run folders, no ensembles, into a new folder; returns its size in bytes.
@@ -44,10 +47,10 @@ def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()
         RunError: a run cannot be read.
         UsageError: the folder is there already and holds something, or another setting is named.
     """
-    if others := [each for each in overrides if not each.strip().startswith(("decoding.", "ensemble."))]:
+    if others := [each for each in overrides if not each.strip().startswith(_ASKED)]:
         raise UsageError(
             f"{', '.join(others)}: a pack keeps the settings that runs were trained with. Only those of "
-            "'decoding' and 'ensemble' may be set, for example decoding.beam=10."
+            "'decoding', 'rerank' and 'ensemble' may be set, for example decoding.beam=10."
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: it is there already. Name a new or an empty folder for the pack.")

@@ -22,7 +22,7 @@ from ctsan.runs.checkpoint import WEIGHTS_FILE, check_weights, fill_with, read_w
 from ctsan.runs.pack_folder import PACK_FILE, runs_of_pack
 from ctsan.runs.run_folder import members_of, open_run
 from ctsan.tasks.building import TaskName, build_model
-from ctsan.tasks.member import Member
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.text.embedding import Embedding
 from ctsan.text.words import Words
 from ctsan.video.store import Recipe
@@ -40,7 +40,7 @@ _HELPERS: Mapping[TaskName, tuple[TaskName, ...]] = {
 }
 
 
-class Undrawn(TorchFunctionMode):
+class SkipInit(TorchFunctionMode):
     """Models built here are left without weights: a file's take their place, and to draw takes time."""
 
     _DRAWING = frozenset(
@@ -68,7 +68,7 @@ class TrainedRun:
     recipe: Recipe  # of the features that it was trained on
 
     @cached_property
-    def member(self) -> Member[Any]:
+    def member(self) -> LoadedModel[Any]:
         """Its model, that of the task, read when it is first asked for: of many runs few may be.
 
         Raises:
@@ -78,13 +78,13 @@ class TrainedRun:
         file = self.folder / WEIGHTS_FILE
         weights = read_weights(file)
         words = Words.load(words_folder(self.folder), embedding=learnt_vectors(weights))
-        with Undrawn():
+        with SkipInit():
             model = build_model(
                 self.task, self.settings, words, grid=self.recipe.grid, channels=self.recipe.channels, seed=0
             )
         fill_with(file, model, weights)
         device = best_device()
-        return Member(
+        return LoadedModel(
             model.eval(),
             words,
             self.settings.model.max_frames,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ctsan.inference.ensemble import concepts_seen, covering_runs
+from ctsan.inference.ensemble import concepts_seen, runs_covering_query
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.runs.trained_run import TrainedRun
 from ctsan.tasks.scoring import encode_sentences
@@ -77,7 +77,7 @@ def embedded_clips(runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding]
 
 def covering_embeddings(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
     """The joint embeddings that know the query's words."""
-    return covering_runs([run for run in runs if run.task == "embed"], query)
+    return runs_covering_query([run for run in runs if run.task == "embed"], query)
 
 
 @torch.inference_mode()

@@ -17,7 +17,7 @@ import numpy as np
 from ctsan.data.corpus import CLIP_SUFFIXES
 from ctsan.data.readers.files import files_below
 from ctsan.errors import Problem, UsageError, VideoError
-from ctsan.inference.featurizer import Watcher
+from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.runs.run_folder import weights_digest
 from ctsan.runs.trained_run import TrainedRun, load_runs, naming_concepts
 from ctsan.search.ann_index import build_index
@@ -130,17 +130,17 @@ def index_folders(
 def _looking(
     store: Library, runs: Sequence[TrainedRun], weights: Path | None, ray: str | None
 ) -> Iterator[_Looking]:
-    watcher = Watcher(weights)
+    featurizer = ClipFeaturizer(weights)
     for run in runs:
-        watcher.backbone(run.recipe)  # before any work: is its network there?
+        featurizer.backbone(run.recipe)  # before any work: is its network there?
     if ray is None:
-        look_at = partial(look_at_clips, runs=runs, watcher=watcher)
-        yield _Looking(store, runs, watcher, look_at, at_once=_FILES_AT_ONCE)
+        look_at = partial(look_at_clips, runs=runs, featurizer=featurizer)
+        yield _Looking(store, runs, featurizer, look_at, at_once=_FILES_AT_ONCE)
         return
     from ctsan.search.ray_backend import looking_on_ray
 
     with looking_on_ray(ray, runs, weights) as look_at_on_ray:
-        yield _Looking(store, runs, watcher, look_at_on_ray, at_once=_FILES_ON_RAY)
+        yield _Looking(store, runs, featurizer, look_at_on_ray, at_once=_FILES_ON_RAY)
 
 
 class _Looking:
@@ -151,9 +151,15 @@ class _Looking:
     """
 
     def __init__(
-        self, store: Library, runs: Sequence[TrainedRun], watcher: Watcher, look_at: LookAt, *, at_once: int
+        self,
+        store: Library,
+        runs: Sequence[TrainedRun],
+        featurizer: ClipFeaturizer,
+        look_at: LookAt,
+        *,
+        at_once: int,
     ) -> None:
-        self.store, self.runs, self.watcher = store, runs, watcher
+        self.store, self.runs, self.featurizer = store, runs, featurizer
         self.look_at, self.at_once = look_at, at_once
         self.words = store.words
 
@@ -201,7 +207,7 @@ class _Looking:
                     return Outcome(one.file.path, error=part.found)
                 shots.append(part.found[0])
                 looks.append(part.found[1])
-            numbers.append(numbers_of(self.runs, self.watcher.encode(looks, self.runs), self.words))
+            numbers.append(numbers_of(self.runs, self.featurizer.encode(looks, self.runs), self.words))
         self.store.add(one.file, one.digest, shots, _joined(numbers))
         return Outcome(one.file.path, shots=len(shots))
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from ctsan import __version__
 from ctsan.errors import CtsanError, UsageError
-from ctsan.inference.featurizer import Watcher
+from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.runs.trained_run import TrainedRun
 from ctsan.search.segments import LookAt, NewClip, Part, look_at_clips
 
@@ -126,15 +126,15 @@ def _parts_or_error(
     clip: NewClip, runs: Sequence[TrainedRun], weights: Path | None
 ) -> Iterator[Part | UsageError]:
     try:
-        yield from look_at_clips([clip], runs, _watcher(weights))
+        yield from look_at_clips([clip], runs, _featurizer(weights))
     except UsageError as error:
         yield error
 
 
 @cache
-def _watcher(weights: Path | None) -> Watcher:
+def _featurizer(weights: Path | None) -> ClipFeaturizer:
     """One for all clips that a worker looks at; there is a worker for each core."""
-    return Watcher(weights, threads=1)
+    return ClipFeaturizer(weights, threads=1)
 
 
 def _received(row: Mapping[str, Any]) -> Part:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ctsan.errors import StoreError, UsageError, did_you_mean
 from ctsan.extensions.dual_encoder import standardised
 from ctsan.inference.ensemble import unknown_words
-from ctsan.inference.featurizer import Watcher
+from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.inference.results import Concept
 from ctsan.runs.trained_run import TrainedRun
 from ctsan.search.ann_index import Nearest
@@ -90,7 +90,7 @@ class Searcher:
                 "library and index again, or give those runs back."
             )
         self._words = self.library.words
-        self._watcher = Watcher(weights)
+        self._featurizer = ClipFeaturizer(weights)
         self._revision = self._generation = -1
         self._has_index = False
         with self._up_to_date():
@@ -149,7 +149,7 @@ class Searcher:
             VideoError: the clip cannot be read.
             UsageError: a concept word is unknown.
         """
-        encodings = self._watcher.watch(clip, self.runs).encodings
+        encodings = self._featurizer.watch(clip, self.runs).encodings
         vector = numbers_of(self.runs, encodings, self._words)["vectors"][0]
         with self._up_to_date():
             return self._like(vector, n_best, concepts, without)

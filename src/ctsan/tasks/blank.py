@@ -16,8 +16,8 @@ from ctsan.data.corpus import BlankItem, Clip
 from ctsan.model.blank_model import BlankModel, Filled
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, encode_batch, printed
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
-from ctsan.tasks.member import Member
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import BLANK, PAD, SPECIALS, UNK, Vocabulary
@@ -96,8 +96,8 @@ class BlankTask:
         ]
 
     @property
-    def kinds(self) -> list[int]:
-        return [self.clips.kind(example[0]) for example in self._examples]
+    def buckets(self) -> list[int]:
+        return [self.clips.bucket(example[0]) for example in self._examples]
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> BlankBatch:
         clips, questions = zip(*(self._examples[example] for example in examples), strict=True)
@@ -149,7 +149,7 @@ class BlankTask:
 
     @torch.inference_mode()
     def measure(
-        self, members: Sequence[Member[BlankModel]], encodings: Sequence[ClipEncoding] | None = None
+        self, members: Sequence[LoadedModel[BlankModel]], encodings: Sequence[ClipEncoding] | None = None
     ) -> Measured:
         encodings = self.clips.encoded(members) if encodings is None else encodings
         answered = self._answered(members, encodings)
@@ -163,11 +163,11 @@ class BlankTask:
         return self.clips.examples(encodings[0], self._answered([self._member], encodings))
 
     @property
-    def _member(self) -> Member[BlankModel]:
-        return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+    def _member(self) -> LoadedModel[BlankModel]:
+        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
     def _answered(
-        self, members: Sequence[Member[BlankModel]], encodings: Sequence[ClipEncoding]
+        self, members: Sequence[LoadedModel[BlankModel]], encodings: Sequence[ClipEncoding]
     ) -> list[AnsweredItem]:
         """The likeliest word for every validation question, in their order."""
         places = {clip.id: place for place, clip in enumerate(self.clips.validation)}
@@ -210,7 +210,7 @@ class FilledTogether(NamedTuple):
 
 @torch.inference_mode()
 def fill(
-    members: Sequence[Member[BlankModel]], asked: Sequence[AskedBlank], encodings: Sequence[ClipEncoding]
+    members: Sequence[LoadedModel[BlankModel]], asked: Sequence[AskedBlank], encodings: Sequence[ClipEncoding]
 ) -> FilledTogether:
     """What could stand in blanks; other blanks of the same sentence stay blank.
 

@@ -80,7 +80,7 @@ def build_model(
         }
         saying: dict[str, Any] = {
             "output_attention": settings.attention.output,
-            "say_from_words": settings.model.say_from_words,
+            "init_output_from_embeddings": settings.model.init_output_from_embeddings,
         }
         match task:
             case "describe":
@@ -88,13 +88,13 @@ def build_model(
                     **shared, **saying, decoder=build_decoder(settings, shared["clip_encoder"])
                 )
             case "fill":
-                return BlankModel(**shared, **saying, both_ways=settings.model.both_ways)
+                return BlankModel(**shared, **saying, bidirectional=settings.model.bidirectional)
             case "choose":
-                return ChoiceModel(**shared, compares=settings.attention.compares)
+                return ChoiceModel(**shared, contrastive_init=settings.attention.contrastive_init)
             case "rank":
                 return RetrievalModel(
                     **shared,
-                    compares=settings.attention.compares,
+                    contrastive_init=settings.attention.contrastive_init,
                     sketch_dim=settings.retrieval.sketch_dim,
                     joint_dim=settings.retrieval.joint_dim,
                     joint_dropout=settings.retrieval.dropout,
@@ -161,6 +161,7 @@ def build_task(
                 label_smoothing=loss.label_smoothing,
                 captions_per_clip=at_once,
                 decoding=settings.decoding,
+                rerank=settings.rerank,
             )
         case "fill":
             own = corpus.items.get(("fill", "train"), ())
@@ -192,7 +193,7 @@ def build_task(
             )
 
 
-def start_from_clips(
+def init_from_clips(
     model: Model | DetectorModel,
     clips: Sequence[Clip],
     store: FeatureStore,
@@ -206,33 +207,33 @@ def start_from_clips(
     may look otherwise, tell nothing. What is no part of the paper's model begins so in any case: mean pooling
     standardises its features, and NN-SAN needs the clips' words.
     """
-    clips = [clip for clip in clips if clip.id in store and clip.captions and not clip.others]
+    clips = [clip for clip in clips if clip.id in store and clip.captions and not clip.external]
     encoder = model.clip_encoder
     if isinstance(encoder, MeanPooling):
-        encoder.start_from(*channel_statistics(clips, store)[:2])
+        encoder.init_from(*channel_statistics(clips, store)[:2])
     elif isinstance(encoder, ClipEncoder):
         if init.standardise_channels or init.pca_regions:
             means, scales, directions = channel_statistics(clips, store)
-            encoder.start_from(
+            encoder.init_from(
                 channels=(means, scales) if init.standardise_channels else None,
                 directions=directions if init.pca_regions else None,
             )
         used = _reference(clips, words).mean(dim=0)
-        encoder.start_from(frequencies=used if init.word_frequencies else None, prior=used)
+        encoder.init_from(frequencies=used if init.word_frequencies else None, prior=used)
     if isinstance(encoder.detector, NearestWords):
-        _know_clips(encoder.detector, clips, store, words)
+        _fit_nearest(encoder.detector, clips, store, words)
     if init.word_frequencies:
         _start_saying(model, clips, words)
 
 
-def start_probes(
+def fit_probes(
     model: Model | DetectorModel,
     clips: Sequence[Clip],
     store: FeatureStore,
     words: Words,
     *,
     keep: bool = False,
-    regression: bool = False,
+    ridge_init: bool = False,
 ) -> None:
     """Let the probes of a model, if it has any, learn all that they ever will, from training clips.
 
@@ -243,19 +244,19 @@ def start_probes(
         regression: let a joint embedding begin as one.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
-    is_own = torch.tensor([not clip.others for clip in clips])
+    is_own = torch.tensor([not clip.external for clip in clips])
     encoder = model.clip_encoder
     if isinstance(encoder, ClipEncoder) and isinstance(encoder.probe, MLPProbe) and not keep:
         _fit(encoder.probe, _means(encoder.means, clips, store), _reference(clips, words), is_own)
-    if isinstance(model, DualEncoder) and (regression or model.phrases is not None):
+    if isinstance(model, DualEncoder) and (ridge_init or model.phrases is not None):
         read = [
             [words.vocabulary.encode(tokenize(said)) or [UNK] for said in clip.captions] for clip in clips
         ]
         means = _means(lambda *maps: model.clip_encoder(*maps).state.top, clips, store)
-        if regression:
-            model.start_from(means, read, is_own)
+        if ridge_init:
+            model.fit(means, read, is_own)
         if model.phrases is not None:
-            model.phrases.start_from(means, read, is_own)
+            model.phrases.fit(means, read, is_own)
 
 
 _FOLDS = 5
@@ -275,11 +276,11 @@ def out_of_fold_scores(
         None where there are fewer than two own clips: left out, the only one leaves nothing to learn from.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
-    is_own = torch.tensor([not clip.others for clip in clips], dtype=torch.bool)
+    is_own = torch.tensor([not clip.external for clip in clips], dtype=torch.bool)
     if is_own.sum() < 2:
         return None
-    is_one_source = len({_source(clip) for clip in clips if not clip.others}) == 1
-    sources = [clip.id if is_one_source and not clip.others else _source(clip) for clip in clips]
+    is_one_source = len({_source(clip) for clip in clips if not clip.external}) == 1
+    sources = [clip.id if is_one_source and not clip.external else _source(clip) for clip in clips]
     device = encoder.candidate_words.device
     means = _means(
         lambda maps, is_real: encoder.means(maps.to(device), is_real.to(device)).cpu(), clips, store
@@ -287,7 +288,7 @@ def out_of_fold_scores(
     reference = _reference(clips, words)
     fold: dict[str, int] = {}
     for external in (False, True):  # apart, so that every probe has clips of both kinds to learn from
-        names = sorted({name for name, clip in zip(sources, clips, strict=True) if clip.others == external})
+        names = sorted({name for name, clip in zip(sources, clips, strict=True) if clip.external == external})
         order = torch.randperm(len(names), generator=torch.Generator().manual_seed(_ITEM_SEED)).tolist()
         fold = {name: place % _FOLDS for name, place in zip(names, order, strict=True)} | fold
     folds = torch.tensor([fold[name] for name in sources])
@@ -311,7 +312,7 @@ def _fit(probe: MLPProbe, means: Tensor, reference: Tensor, is_own: Tensor) -> N
         content.update(tensor.cpu().contiguous().numpy().tobytes())
     key = content.hexdigest()
     if key not in _fitted:
-        probe.start_from(means, reference, is_own)
+        probe.fit(means, reference, is_own)
         if len(_fitted) >= _MOST_FITTED:
             _fitted.pop(next(iter(_fitted)))
         _fitted[key] = {name: tensor.clone() for name, tensor in probe.state_dict().items()}
@@ -354,7 +355,7 @@ def _means(mean: Callable[[Tensor, Tensor], Tensor], clips: Sequence[Clip], stor
     return torch.cat(found)
 
 
-def _know_clips(nearest: NearestWords, clips: Sequence[Clip], store: FeatureStore, words: Words) -> None:
+def _fit_nearest(nearest: NearestWords, clips: Sequence[Clip], store: FeatureStore, words: Words) -> None:
     means = [
         torch.from_numpy(thin(store[clip.id].maps, nearest.max_frames)).float().mean((0, 1, 2))
         for clip in clips

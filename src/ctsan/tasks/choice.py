@@ -12,8 +12,8 @@ from ctsan.data.corpus import ChoiceItem
 from ctsan.model.choice_model import ChoiceModel, Scored, margin_loss
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, encode_batch, printed
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
-from ctsan.tasks.member import Member
 from ctsan.tasks.scoring import encode_sentences, ensemble_scores, score_each
 from ctsan.tasks.task import Example, Measured, ShownChoice
 from ctsan.text.vocabulary import PAD
@@ -76,8 +76,8 @@ class ChoiceTask:
         ]
 
     @property
-    def kinds(self) -> list[int]:
-        return [self.clips.kind(example[0]) for example in self._examples]
+    def buckets(self) -> list[int]:
+        return [self.clips.bucket(example[0]) for example in self._examples]
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> ChoiceBatch:
         clips, questions = zip(*(self._examples[example] for example in examples), strict=True)
@@ -120,12 +120,12 @@ class ChoiceTask:
         [encoding] = self.clips.encoded([self._member])
         scores = self._scores(self._member, encoding)
         if len(scores):
-            self.model.know_scale(scores)
+            self.model.calibrate_scale(scores)
         return accuracy(self._answered(scores)) | self.clips.judge_concepts(self._member, encoding)
 
     @torch.inference_mode()
     def measure(
-        self, members: Sequence[Member[ChoiceModel]], encodings: Sequence[ClipEncoding] | None = None
+        self, members: Sequence[LoadedModel[ChoiceModel]], encodings: Sequence[ClipEncoding] | None = None
     ) -> Measured:
         encodings = self.clips.encoded(members) if encodings is None else encodings
         scores = [self._scores(member, own) for member, own in zip(members, encodings, strict=True)]
@@ -140,10 +140,10 @@ class ChoiceTask:
         return self.clips.examples(encoding, self._answered(self._scores(self._member, encoding)))
 
     @property
-    def _member(self) -> Member[ChoiceModel]:
-        return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+    def _member(self) -> LoadedModel[ChoiceModel]:
+        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
-    def _scores(self, member: Member[ChoiceModel], encoding: ClipEncoding) -> Tensor:
+    def _scores(self, member: LoadedModel[ChoiceModel], encoding: ClipEncoding) -> Tensor:
         """Of the choices of all validation questions, one question after the other."""
         places = {clip.id: place for place, clip in enumerate(self.clips.validation)}
         asked = [(sentence, places[item.clip]) for item in self.items for sentence in item.choices]

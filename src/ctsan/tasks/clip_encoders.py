@@ -52,7 +52,7 @@ def build_clip_encoder(
         **shared,
         detector=source,
         probe=probe,
-        weighted=detector.weighted,
+        confidence_weighted=detector.confidence_weighted,
         prior_weight=detector.prior_weight,
         lemmas=torch.tensor(words.concepts.lemma_ids),
         memory=settings.init.frame_memory,
@@ -98,10 +98,10 @@ def check_decoder(settings: Settings, *, task: str) -> None:
         raise UsageError(
             f"model.decoder={model.decoder} describes only, and the task is {task!r}. Leave it at 'semantic'."
         )
-    if settings.detector.enabled or not model.sees_clip:
+    if settings.detector.enabled or not model.use_video:
         raise UsageError(
             f"model.decoder={model.decoder} sees clips and has no concept words. Set detector.enabled=false "
-            "and leave model.sees_clip as it is."
+            "and leave model.use_video as it is."
         )
 
 
@@ -115,7 +115,7 @@ def _video_encoder(settings: Settings, words: Words) -> S2VTStack | NoVideo | No
             dropout=model.dropout,
             memory=settings.init.frame_memory,
         )
-    return None if model.sees_clip else NoVideo(hidden_dim=model.hidden_dim, num_layers=model.num_layers)
+    return None if model.use_video else NoVideo(hidden_dim=model.hidden_dim, num_layers=model.num_layers)
 
 
 def _word_source(
@@ -127,7 +127,7 @@ def _word_source(
     sizes: dict[str, Any] = {"hidden_dim": model.hidden_dim, "num_layers": model.num_layers}
     learning: dict[str, Any] = {
         "dropout": detector.dropout,
-        "pace": detector.pace,
+        "lr_scale": detector.lr_scale,
         "memory": settings.init.frame_memory,
     }
     match detector.kind:

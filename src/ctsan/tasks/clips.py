@@ -12,7 +12,7 @@ from torch import Tensor
 from ctsan.data.batches import pad_maps, references, thin
 from ctsan.data.corpus import Clip, Item
 from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoder, ClipEncoding
-from ctsan.tasks.member import Member, joined
+from ctsan.tasks.loaded_model import LoadedModel, joined
 from ctsan.tasks.task import Example, ShownChoice, ShownClip, ShownConcept
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore, Maps
@@ -60,7 +60,7 @@ class TaskClips:
         self.store, self.words, self.max_frames = store, words, max_frames
         self._out_of_fold = None if out_of_fold is None else cache(out_of_fold)
         self.train = [clip for clip in train if clip.id in store and clip.captions]
-        self.learnt = [clip for clip in self.train for _ in range(clip.times)]
+        self.learnt = [clip for clip in self.train for _ in range(clip.repeat)]
         self.validation = [clip for clip in validation if clip.id in store]
         self._frozen_encoder: ClipEncoder | None = None
         self._frozen: dict[str, ClipEncoding] = {}  # by clip
@@ -69,7 +69,7 @@ class TaskClips:
             clip.id: words.concepts.reference(clip.captions) for clip in (*self.train, *self.validation)
         }
 
-    def kind(self, clip: Clip) -> int:
+    def bucket(self, clip: Clip) -> int:
         """1 of a picture: beside clips it would be filled up to their length, and told from them at once."""
         return int(self.store.manifest.clips[clip.id].frames == 1)
 
@@ -132,7 +132,7 @@ class TaskClips:
             return torch.zeros(len(clips), 0)
         return torch.stack([scores[clip.id] for clip in clips]).float()
 
-    def encoded(self, members: Sequence[Member[Any]]) -> list[ClipEncoding]:
+    def encoded(self, members: Sequence[LoadedModel[Any]]) -> list[ClipEncoding]:
         """What each member makes of the validation clips, a row a clip."""
         parts: list[list[ClipEncoding]] = [[] for _ in members]
         for maps in self._some_at_once(self.validation):
@@ -141,7 +141,7 @@ class TaskClips:
         return [joined(own) for own in parts]
 
     def precision(
-        self, members: Sequence[Member[Any]], encodings: Sequence[ClipEncoding]
+        self, members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding]
     ) -> dict[str, float]:
         """The share of concept words that are in the clips' captions, and how many different ones clips have.
 
@@ -170,7 +170,7 @@ class TaskClips:
             "different concept words": sum(different) / len(different),
         }
 
-    def judge_concepts(self, member: Member[Any], encoding: ClipEncoding) -> dict[str, float]:
+    def judge_concepts(self, member: LoadedModel[Any], encoding: ClipEncoding) -> dict[str, float]:
         """The detector's precision on validation and on as many training clips; nothing without a detector.
 
         Args:
@@ -221,7 +221,7 @@ class TaskClips:
             if (item := first.get(clip.id))
         ]
 
-    def _scores(self, member: Member[Any], clips: Sequence[Clip]) -> Tensor:
+    def _scores(self, member: LoadedModel[Any], clips: Sequence[Clip]) -> Tensor:
         """Of all candidates, (B, V)."""
         found = (member.encode(maps).detection for maps in self._some_at_once(clips))
         return torch.cat([detection.scores for detection in found if detection])

@@ -9,17 +9,17 @@ import torch
 
 from ctsan.data.batches import references
 from ctsan.data.corpus import Clip
-from ctsan.evaluation.clip_statistics import Tally, mean_of
-from ctsan.evaluation.concepts import concept_tallies
-from ctsan.tasks.member import Member
+from ctsan.evaluation.clip_statistics import ClipStatistic, mean_of
+from ctsan.evaluation.concepts import concept_statistics
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.video.store import FeatureStore
 
 _AT_ONCE = 32
 
 
 def measure_concepts(
-    members: Sequence[Member[Any]], clips: Sequence[Clip], store: FeatureStore
-) -> dict[str, Tally]:
+    members: Sequence[LoadedModel[Any]], clips: Sequence[Clip], store: FeatureStore
+) -> dict[str, ClipStatistic]:
     """Metrics of the concept words of captioned clips, means over the members with a detector, if any."""
     clips = [clip for clip in clips if clip.captions and clip.id in store]
     able = [member for member in members if member.model.clip_encoder.detector is not None]
@@ -29,7 +29,9 @@ def measure_concepts(
     return {name: mean_of([own[name] for own in measured]) for name in measured[0]}
 
 
-def _of_member(member: Member[Any], clips: Sequence[Clip], store: FeatureStore) -> dict[str, Tally]:
+def _of_member(
+    member: LoadedModel[Any], clips: Sequence[Clip], store: FeatureStore
+) -> dict[str, ClipStatistic]:
     words, scores = [], []
     for start in range(0, len(clips), _AT_ONCE):
         encoding = member.encode([store[clip.id].maps for clip in clips[start : start + _AT_ONCE]])
@@ -38,4 +40,4 @@ def _of_member(member: Member[Any], clips: Sequence[Clip], store: FeatureStore) 
         scores.append(encoding.detection.scores.cpu())
     concepts = member.words.concepts
     truth = references([concepts.reference(clip.captions) for clip in clips], len(concepts.words))
-    return concept_tallies(torch.cat(words), torch.cat(scores), truth)
+    return concept_statistics(torch.cat(words), torch.cat(scores), truth)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ctsan.baselines.mean_pooling import MeanPooling
-from ctsan.config import DecodingSettings
+from ctsan.config import DecodingSettings, RerankSettings
 from ctsan.data.batches import encode_captions, pad_words
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores, cider_of_each
@@ -18,10 +18,10 @@ from ctsan.evaluation.grammar import grammar_fault
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.tasks.caption_batch import CaptionBatch
+from ctsan.tasks.captioning import Captioner, caption_clips
 from ctsan.tasks.clips import TaskClips, encode_batch
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
-from ctsan.tasks.member import Member
-from ctsan.tasks.saying import Speaker, describe
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import BLANK, BOS, PAD
 
@@ -60,21 +60,22 @@ class DescriptionTask:
         label_smoothing: float,
         captions_per_clip: int,
         decoding: DecodingSettings,
+        rerank: RerankSettings | None = None,
     ) -> None:
         self.model = model
         self.clips = clips
         self.attention_weight = attention_weight
         self.concept_weight = concept_weight
         self.label_smoothing = label_smoothing
-        self.decoding = decoding
+        self.decoding, self.rerank = decoding, rerank
         self._vocabulary = clips.words.vocabulary
         self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
-        self._begins = {clip.id: _OTHERS_BEGIN if clip.others else BOS for clip in clips.train}
+        self._begins = {clip.id: _OTHERS_BEGIN if clip.external else BOS for clip in clips.train}
         self._examples = self._clips_with_captions(captions_per_clip)
 
     @property
-    def kinds(self) -> list[int]:
-        return [self.clips.kind(example[0].clip) for example in self._examples]
+    def buckets(self) -> list[int]:
+        return [self.clips.bucket(example[0].clip) for example in self._examples]
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> CaptionBatch:
         learnt = [
@@ -131,7 +132,7 @@ class DescriptionTask:
 
     @torch.inference_mode()
     def measure(
-        self, members: Sequence[Speaker], encodings: Sequence[ClipEncoding] | None = None
+        self, members: Sequence[Captioner], encodings: Sequence[ClipEncoding] | None = None
     ) -> Measured:
         encodings = self.clips.encoded(members) if encodings is None else encodings
         captions = self._captions(members, encodings)
@@ -180,7 +181,7 @@ class DescriptionTask:
                 Captioned(clip, encoded[start : start + captions_per_clip])
                 for start in range(0, len(encoded), captions_per_clip)
             ]
-            if self.clips.kind(clip) == 0:
+            if self.clips.bucket(clip) == 0:
                 examples += [(part,) for part in parts]
             else:
                 pictures += parts
@@ -190,19 +191,20 @@ class DescriptionTask:
         return examples
 
     @property
-    def _member(self) -> Member[DescriptionModel]:
-        return Member(self.model, self.clips.words, self.clips.max_frames, self.decoding.max_words)
+    def _member(self) -> LoadedModel[DescriptionModel]:
+        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.decoding.max_words)
 
-    def _captions(self, members: Sequence[Speaker], encodings: Sequence[ClipEncoding]) -> dict[str, str]:
+    def _captions(self, members: Sequence[Captioner], encodings: Sequence[ClipEncoding]) -> dict[str, str]:
         """The best sentence for each captioned validation clip, by its id."""
         rows = [row for row, clip in enumerate(self.clips.validation) if clip.id in self._references]
         captions = {}
         for start in range(0, len(rows), _CLIPS_AT_ONCE):
             some = rows[start : start + _CLIPS_AT_ONCE]
-            found = describe(
+            found = caption_clips(
                 members,
                 [each.of(torch.tensor(some, device=each.concepts.device)) for each in encodings],
                 self.decoding,
+                self.rerank,
             )
             for row, [best] in zip(some, found, strict=True):
                 captions[self.clips.validation[row].id] = best.text

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.tasks.clips import TaskClips
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import detector_losses
-from ctsan.tasks.member import Member
 from ctsan.tasks.task import Example, Measured
 
 
@@ -40,8 +40,8 @@ class DetectionTask:
         self.concept_weight = concept_weight
 
     @property
-    def kinds(self) -> list[int]:
-        return list(map(self.clips.kind, self.clips.learnt))
+    def buckets(self) -> list[int]:
+        return list(map(self.clips.bucket, self.clips.learnt))
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> DetectionBatch:
         clips = [self.clips.learnt[example] for example in examples]
@@ -62,7 +62,7 @@ class DetectionTask:
 
     @torch.inference_mode()
     def measure(
-        self, members: Sequence[Member[DetectorModel]], encodings: Sequence[ClipEncoding] | None = None
+        self, members: Sequence[LoadedModel[DetectorModel]], encodings: Sequence[ClipEncoding] | None = None
     ) -> Measured:
         encodings = self.clips.encoded(members) if encodings is None else encodings
         words = self.clips.shown_concepts(encodings[0])
@@ -89,5 +89,5 @@ class DetectionTask:
         ]
 
     @property
-    def _member(self) -> Member[DetectorModel]:
-        return Member(self.model, self.clips.words, self.clips.max_frames, max_words=0)
+    def _member(self) -> LoadedModel[DetectorModel]:
+        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, max_words=0)

@@ -12,7 +12,7 @@ from ctsan.data.corpus import Clip, QueryItem
 from ctsan.extensions.dual_encoder import DualEncoder, in_batch_loss
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import TaskClips, printed
-from ctsan.tasks.member import Member
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.queries import Queries
 from ctsan.tasks.scoring import encode_sentences, ensemble_scores, score_all
 from ctsan.tasks.task import Example, Measured
@@ -54,8 +54,8 @@ class EmbeddingTask:
         self._examples = [(clip, caption) for clip in clips.learnt for caption in clip.captions]
 
     @property
-    def kinds(self) -> list[int]:
-        return [self.clips.kind(example[0]) for example in self._examples]
+    def buckets(self) -> list[int]:
+        return [self.clips.bucket(example[0]) for example in self._examples]
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> EmbeddingBatch:
         drawn = [(*self._examples[example], flip) for example, flip in zip(examples, mirrored, strict=True)]
@@ -84,7 +84,7 @@ class EmbeddingTask:
         self.model.eval()
         [encoding] = self.clips.encoded([self._member])
         scores = self.queries.scores(self._member, encoding)
-        self.model.know_scale(scores)
+        self.model.calibrate_scale(scores)
         captions = [
             (caption, place)
             for place, clip in enumerate(self.queries.clips)
@@ -92,7 +92,7 @@ class EmbeddingTask:
         ]
         ranked = self.queries.of_ranked(encoding)
         clips = self.model.embed_clips(ranked).cpu()
-        matches = self.model.know_matches(
+        matches = self.model.calibrate_matches(
             score_all(self._member, [caption for caption, _ in captions], ranked).cpu(),
             torch.tensor([place for _, place in captions]),
             clips @ clips.mT,
@@ -106,7 +106,7 @@ class EmbeddingTask:
 
     @torch.inference_mode()
     def measure(
-        self, members: Sequence[Member[DualEncoder]], encodings: Sequence[ClipEncoding] | None = None
+        self, members: Sequence[LoadedModel[DualEncoder]], encodings: Sequence[ClipEncoding] | None = None
     ) -> Measured:
         encodings = self.clips.encoded(members) if encodings is None else encodings
         own = [self.queries.scores(member, each) for member, each in zip(members, encodings, strict=True)]
@@ -122,8 +122,8 @@ class EmbeddingTask:
         return self.clips.examples(encoding, self.queries.answered(scores))
 
     @property
-    def _member(self) -> Member[DualEncoder]:
-        return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+    def _member(self) -> LoadedModel[DualEncoder]:
+        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
     def _captions(self, clip: Clip) -> tuple[str, ...]:
         """Of a validation clip; its query where a corpus has nothing else."""

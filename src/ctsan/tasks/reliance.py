@@ -17,12 +17,12 @@ from torch import Tensor
 
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.bootstrap import Comparison, Interval, compare, interval
-from ctsan.evaluation.clip_statistics import Tally, ratio
+from ctsan.evaluation.clip_statistics import ClipStatistic, ratio
 from ctsan.evaluation.coco_metrics import judge_systems
-from ctsan.evaluation.items import item_tallies
+from ctsan.evaluation.items import item_statistics
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.tasks.building import PRIMARY_METRICS, TaskName
-from ctsan.tasks.member import Member
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.task import Task
 from ctsan.text.concepts import Concepts
 
@@ -92,7 +92,7 @@ class Reliance:
 def measure_reliance(
     name: TaskName,
     task: Task[Any],
-    member: Member[Any],
+    member: LoadedModel[Any],
     *,
     sources: Sequence[WordSource] = SOURCES,
     java: Path | None = None,
@@ -108,23 +108,23 @@ def measure_reliance(
     if not own:
         return None
     metric = PRIMARY_METRICS[name]
-    tallies = _tallies(name, answers, task.clips.validation, java=java)
+    statistics = _tallies(name, answers, task.clips.validation, java=java)
     scores = {}
-    for source, tally in tallies.items():
-        changed = changed_tally(name, own, answers[source])
+    for source, statistic in statistics.items():
+        changed = changed_share(name, own, answers[source])
         scores[source] = SourceScore(
-            value=tally[metric].value,
-            interval=interval(tally[metric]),
-            difference=None if source == "own" else compare(tally[metric], tallies["own"][metric]),
+            value=statistic[metric].value,
+            interval=interval(statistic[metric]),
+            difference=None if source == "own" else compare(statistic[metric], statistics["own"][metric]),
             changed=changed.value,
         )
-    asked = int(changed_tally(name, own, own).rows[:, 1].sum())
+    asked = int(changed_share(name, own, own).rows[:, 1].sum())
     return Reliance(name, metric, len(own), asked, scores)
 
 
 @torch.inference_mode()
 def answers_by_source(
-    task: Task[Any], member: Member[Any], sources: Sequence[WordSource]
+    task: Task[Any], member: LoadedModel[Any], sources: Sequence[WordSource]
 ) -> dict[WordSource, Answers]:
     """A model's answers with concept words of each source, the clips' own first.
 
@@ -145,18 +145,18 @@ def answers_by_source(
 
 def _tallies(
     name: TaskName, answers: Mapping[WordSource, Answers], clips: Sequence[Clip], *, java: Path | None
-) -> dict[WordSource, dict[str, Tally]]:
+) -> dict[WordSource, dict[str, ClipStatistic]]:
     """The metrics of a task's answers, by source and by metric."""
     if name == "describe":
         references = {clip.id: clip.captions for clip in clips if clip.id in answers["own"]}
         judged = judge_systems(references, dict(answers.items()), java=java, meteor=False)
-        return {source: judged[source].tallies for source in answers}
+        return {source: judged[source].statistics for source in answers}
     if name == "embed":
         raise ValueError("A joint embedding reads no concept words.")
-    return {source: item_tallies(name, own) for source, own in answers.items()}
+    return {source: item_statistics(name, own) for source, own in answers.items()}
 
 
-def changed_tally(name: TaskName, own: Answers, others: Answers) -> Tally:
+def changed_share(name: TaskName, own: Answers, others: Answers) -> ClipStatistic:
     """The share of answers that differ, clip by clip: captions, filled words, choices, first-ranked clips."""
     if name == "describe":
         return ratio([own[clip] != others[clip] for clip in own], [1] * len(own))
@@ -215,7 +215,7 @@ def oracle_words(
 def _replaced(
     source: WordSource,
     encoding: ClipEncoding,
-    member: Member[Any],
+    member: LoadedModel[Any],
     rows: Sequence[int],
     clips: Sequence[Clip],
 ) -> ClipEncoding | None:

@@ -8,33 +8,33 @@ from typing import Any, NamedTuple
 
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.bootstrap import Interval, interval
-from ctsan.evaluation.clip_statistics import Tally
+from ctsan.evaluation.clip_statistics import ClipStatistic
 from ctsan.evaluation.coco_metrics import Tokeniser, judge_captions
 from ctsan.evaluation.diversity import diversity
 from ctsan.evaluation.grammar import faulty_share
-from ctsan.evaluation.items import item_tallies
+from ctsan.evaluation.items import item_statistics
 from ctsan.tasks.building import TaskName
 from ctsan.tasks.concepts import measure_concepts
-from ctsan.tasks.member import Member
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.task import Measured
 from ctsan.video.store import FeatureStore
 
 
 class Report(NamedTuple):
     metrics: dict[str, float]
-    tallies: dict[str, Tally]  # of the metrics that add up over clips
+    statistics: dict[str, ClipStatistic]  # of the metrics that add up over clips
     tokeniser: Tokeniser | None  # of captions
     notes: tuple[str, ...]  # what differs from the official figures
 
     @property
     def intervals(self) -> dict[str, Interval]:
-        return {name: interval(tally) for name, tally in self.tallies.items()}
+        return {name: interval(statistic) for name, statistic in self.statistics.items()}
 
 
 def report(
     task: TaskName,
     measured: Measured,
-    members: Sequence[Member[Any]],
+    members: Sequence[LoadedModel[Any]],
     clips: Sequence[Clip],
     store: FeatureStore,
     *,
@@ -55,15 +55,15 @@ def report(
     match task:
         case "describe":
             references = {clip.id: clip.captions for clip in clips if clip.id in answers}
-            tallies, tokeniser, notes = judge_captions(references, answers, java=java)
+            statistics, tokeniser, notes = judge_captions(references, answers, java=java)
             own = diversity(references, answers, training)
             own["grammar faults"] = faulty_share(answers.values())
         case "fill" | "choose" | "rank":
-            tallies = item_tallies(task, answers)
+            statistics = item_statistics(task, answers)
         case "embed":
-            tallies = item_tallies("rank", answers)
+            statistics = item_statistics("rank", answers)
     concepts = measure_concepts(members, clips, store)
-    metrics = {name: tally.value for name, tally in tallies.items()} | own
-    metrics |= {name: tally.value for name, tally in concepts.items()}
+    metrics = {name: statistic.value for name, statistic in statistics.items()} | own
+    metrics |= {name: statistic.value for name, statistic in concepts.items()}
     metrics |= {name: value for name, value in measured.metrics.items() if name not in metrics}
-    return Report(metrics, tallies | concepts, tokeniser, notes)
+    return Report(metrics, statistics | concepts, tokeniser, notes)

@@ -14,8 +14,8 @@ from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.retrieval_model import RetrievalModel, pairwise_margin_loss
 from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.clips import TaskClips, encode_batch, printed
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import attention_losses, detector_losses
-from ctsan.tasks.member import Member
 from ctsan.tasks.queries import Queries
 from ctsan.tasks.scoring import Scorer, encode_sentences, ensemble_scores
 from ctsan.tasks.task import Example, Measured
@@ -60,8 +60,8 @@ class RetrievalTask:
         ]
 
     @property
-    def kinds(self) -> list[int]:
-        return [self.clips.kind(example[0]) for example in self._examples]
+    def buckets(self) -> list[int]:
+        return [self.clips.bucket(example[0]) for example in self._examples]
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> CaptionBatch:
         drawn = [(*self._examples[example], flip) for example, flip in zip(examples, mirrored, strict=True)]
@@ -104,7 +104,7 @@ class RetrievalTask:
         self.model.eval()
         [encoding] = self.clips.encoded([self._member])
         scores = self.queries.scores(self._member, encoding)
-        self.model.know_scale(scores)
+        self.model.calibrate_scale(scores)
         return self.queries.metrics(scores.cpu()) | self.clips.judge_concepts(self._member, encoding)
 
     @torch.inference_mode()
@@ -124,8 +124,8 @@ class RetrievalTask:
         return self.clips.examples(encoding, self.queries.answered(scores))
 
     @property
-    def _member(self) -> Member[RetrievalModel]:
-        return Member(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+    def _member(self) -> LoadedModel[RetrievalModel]:
+        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
         return encode_sentences(sentences, self.clips.words.vocabulary, max_words=self.max_words)

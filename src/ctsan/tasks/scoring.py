@@ -13,11 +13,11 @@ from ctsan.model.choice_model import ChoiceModel, Scored
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.pair_scores import score_pairs
 from ctsan.model.retrieval_model import RetrievalModel
-from ctsan.tasks.member import Member
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import PAD, UNK, Vocabulary
 
-Scorer = Member[ChoiceModel] | Member[RetrievalModel] | Member[DualEncoder]
+Scorer = LoadedModel[ChoiceModel] | LoadedModel[RetrievalModel] | LoadedModel[DualEncoder]
 
 
 def encode_sentences(sentences: Sequence[str], vocabulary: Vocabulary, *, max_words: int) -> Tensor:
@@ -53,7 +53,7 @@ def ensemble_scores(
     """The mean of the members' scores of the same pairs: every command, the page and `evaluate` ask this.
 
     Args:
-        queries: of the rows, if each row is compared within itself: see `have_a_say`.
+        queries: of the rows, if each row is compared within itself: see `covers_query`.
         standardise: bring each member's scores to one scale first; None if any member's settings say so.
     """
     if standardise is None:
@@ -66,11 +66,11 @@ def ensemble_scores(
     )
     if queries is None:
         return votes.mean(dim=0)
-    say = have_a_say(members, queries).to(votes)[..., None]
+    say = covers_query(members, queries).to(votes)[..., None]
     return (votes * say).sum(dim=0) / say.sum(dim=0)
 
 
-def have_a_say(members: Sequence[Scorer], queries: Sequence[str]) -> Tensor:
+def covers_query(members: Sequence[Scorer], queries: Sequence[str]) -> Tensor:
     """Which members know enough words of which queries, (members, queries).
 
     That is two thirds of those that the one knows that knows most: to others "an espresso" is any thing.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from ctsan.model.clip_encoder import ClipEncoding
     from ctsan.tasks.clips import TaskClips
-    from ctsan.tasks.member import Member
+    from ctsan.tasks.loaded_model import LoadedModel
 
 BatchT = TypeVar("BatchT")
 
@@ -83,7 +83,7 @@ class Task(Protocol, Generic[BatchT]):
     def clips(self) -> TaskClips: ...
 
     @property
-    def kinds(self) -> Sequence[int]:
+    def buckets(self) -> Sequence[int]:
         """Of each training example, numbered from 0: a batch holds one kind, such as fit beside each other.
 
         In examples of kind 0 all weights count. A picture, for one, has no second frame to attend to.
@@ -115,7 +115,7 @@ class Task(Protocol, Generic[BatchT]):
         ...
 
     def measure(
-        self, members: Sequence[Member[Any]], encodings: Sequence[ClipEncoding] | None = None
+        self, members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding] | None = None
     ) -> Measured:
         """The same of trained models that answer as one, be the task's own among them or not.
 

@@ -17,7 +17,7 @@ from ctsan.tasks.building import Model
 
 # What a model is and how it is asked: the new one begins with the answers of the old one. How it is trained
 # is said anew.
-_TAKEN = ("model", "detector", "attention", "decoding")
+_TAKEN = ("model", "detector", "attention", "decoding", "rerank")
 _TAKEN_BY_THE_SAME_TASK = (*_TAKEN, "retrieval")
 # Weights fit no other values: those of the detector with its words, and those of all that models share.
 # Beside a probe traces add to its scores; without one they name words alone.
@@ -35,8 +35,8 @@ _FIXED_BY_DETECTOR = (
 _FIXED = (
     *_FIXED_BY_DETECTOR,
     "model.decoder",
-    "model.both_ways",
-    "model.sees_clip",
+    "model.bidirectional",
+    "model.use_video",
     "attention.input",
     "attention.output",
     "retrieval.sketch_dim",
@@ -108,7 +108,7 @@ def parts_taken(trained: Model, *, same_task: bool, transfer: Transfer) -> tuple
 
 
 @torch.no_grad()
-def start_from_model(
+def init_from_model(
     model: Model, trained: Model, *, transfer: Transfer, keep_frequencies: bool = False
 ) -> None:
     """Give a fresh model the weights of a trained one in the parts that are taken: see `parts_taken`.
@@ -170,7 +170,7 @@ def _is_of(name: str, part: str) -> bool:
 
 def _compares(model: Model) -> bool:
     attention = model.word_input.attention if isinstance(model, ChoiceModel | RetrievalModel) else None
-    return attention is not None and attention.compares
+    return attention is not None and attention.contrastive_init
 
 
 def _has_room(new: Tensor, old: Tensor) -> bool:

@@ -105,7 +105,7 @@ def prepare_words(
     embedding_dim: int = 300,
     seed: int = 0,
     vectors: Path | None = None,
-    more_words: int = 0,
+    extra_vocabulary: int = 0,
     progress: Progress | None = None,
 ) -> Words:
     """Learn the words of a corpus from its training captions, and from vectors, if any are named.
@@ -115,7 +115,7 @@ def prepare_words(
 
     Args:
         vectors: a file of word vectors: see `read_vectors`.
-        more_words: so many others of that file are known too, for queries that hold them.
+        extra_vocabulary: so many others of that file are known too, for queries that hold them.
 
     Raises:
         UsageError: no word is seen `min_count` times, or the vectors are too long.
@@ -123,7 +123,7 @@ def prepare_words(
     """
     sentences = [tokenize(caption) for caption in captions]
     vocabulary = Vocabulary.build(sentences, min_count=min_count)
-    known = read_vectors(vectors, vocabulary.words, more=more_words) if vectors else None
+    known = read_vectors(vectors, vocabulary.words, more=extra_vocabulary) if vectors else None
     concepts = Concepts.build(
         sentences,
         vocabulary,

@@ -97,10 +97,10 @@ def _choices_html(choices: Sequence[ShownChoice]) -> str:
     """The sentences that were to choose from: the right one in bold, the chosen one ticked."""
     rows = []
     for choice in choices:
-        kinds = " ".join(["right"] * choice.is_right + ["chosen"] * choice.is_chosen)
+        classes = " ".join(["right"] * choice.is_right + ["chosen"] * choice.is_chosen)
         sentence = escape(choice.sentence)
         text = f"<strong>{sentence}</strong>" if choice.is_right else f"<span>{sentence}</span>"
-        rows.append(f'<li class="{kinds}"><span class="box">{"✓" * choice.is_chosen}</span>{text}</li>')
+        rows.append(f'<li class="{classes}"><span class="box">{"✓" * choice.is_chosen}</span>{text}</li>')
     return f'<ul class="choices">{"".join(rows)}</ul>'
 
 

@@ -29,7 +29,7 @@ from ctsan.runs.checkpoint import (
 from ctsan.runs.run_folder import training_alone
 from ctsan.tasks.task import Task
 from ctsan.training.ema import AveragedWeights
-from ctsan.training.meters import Window
+from ctsan.training.meters import Meters
 from ctsan.training.metrics import METRICS_FILE, MetricsLog
 from ctsan.training.processes import Processes, joined_processes
 from ctsan.training.sampler import batches_in_epoch, batches_of, draw_noise_for, mirrored_in, move, read_ahead
@@ -84,7 +84,7 @@ def train(
     """
     with joined_processes() as processes, ExitStack() as held:
         with processes.together():
-            if not task.kinds:
+            if not task.buckets:
                 remedy = "Check the corpus' training split and its features."
                 raise RunError(f"{folder}: no training examples. {remedy}")
             if processes.is_first:
@@ -116,8 +116,8 @@ class _Session(Generic[BatchT]):
     ) -> None:
         self.task, self.folder, self.processes = task, folder, processes
         self.optimiser, self.training = optimiser, training
-        self.kinds = task.kinds
-        self.steps_per_epoch = batches_in_epoch(self.kinds, training.batch_size)
+        self.buckets = task.buckets
+        self.steps_per_epoch = batches_in_epoch(self.buckets, training.batch_size)
         self.total_steps = training.steps or self.steps_per_epoch * training.epochs
         self.steps_per_evaluation = (
             math.ceil(training.steps / training.evaluations)
@@ -128,18 +128,20 @@ class _Session(Generic[BatchT]):
         self.parameters = [weights for weights in task.model.parameters() if weights.requires_grad]
         # Adam. Where weights are to decay, they do so apart from its moments. Fused, a step on the processor
         # takes a sixth of the time.
-        self.adam = torch.optim.AdamW(_by_pace(task.model), weight_decay=optimiser.weight_decay, fused=True)
+        self.adam = torch.optim.AdamW(
+            _by_lr_scale(task.model), weight_decay=optimiser.weight_decay, fused=True
+        )
         self.origin: dict[str, Any] = {
             "settings": {"optimiser": asdict(optimiser), "training": asdict(training)},
-            "num_examples": len(self.kinds),
+            "num_examples": len(self.buckets),
         }
-        self.average = AveragedWeights(task.model, optimiser.averaging) if optimiser.averaging else None
+        self.average = AveragedWeights(task.model, optimiser.ema_decay) if optimiser.ema_decay else None
         self.drawn: _Epoch | None = None
         self.state = State()
         if (file := folder / CHECKPOINT_FILE).exists():
             self.state = load_checkpoint(file, task.model, self.adam, self.average, **self.origin)
         self.losses: nn.Module = _Losses(task)
-        self.window = Window()
+        self.meters = Meters()
         self.log: MetricsLog | None = None  # the first process' only
         if processes.is_first:
             self.log = MetricsLog(folder / METRICS_FILE, size=self.state.metrics_size, step=self.state.step)
@@ -157,7 +159,7 @@ class _Session(Generic[BatchT]):
         if self.processes.count > 1:
             # A 1x1 convolution's gradient differs in the strides of dimensions that hold one number: no harm.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides", UserWarning)
-            self.losses = DistributedDataParallel(self.losses, find_unused_parameters=any(self.kinds))
+            self.losses = DistributedDataParallel(self.losses, find_unused_parameters=any(self.buckets))
         began = shown = time.monotonic()
         with closing(read_ahead(self._batch, range(first_step, self.total_steps))) as batches:
             while state.step < self.total_steps and state.stale < training.patience:
@@ -169,10 +171,10 @@ class _Session(Generic[BatchT]):
                 keep = evaluate or state.step % training.checkpoint_every == 0
                 now = time.monotonic()
                 if on_progress and self.log and (is_last or now - shown >= _SECONDS_BETWEEN_PROGRESS):
-                    losses, pace = self.window.recent()
+                    losses, rate = self.meters.recent()
                     left = (now - began) / (state.step - first_step) * (self.total_steps - state.step)
-                    pace *= self.processes.count
-                    on_progress(Progress(state.step, self.total_steps, losses, pace, left))
+                    rate *= self.processes.count
+                    on_progress(Progress(state.step, self.total_steps, losses, rate, left))
                     shown = now
                 # A checkpoint begins a new row, so that no half-summed losses have to be in it.
                 if keep or state.step % training.report_every == 0:
@@ -181,7 +183,7 @@ class _Session(Generic[BatchT]):
                     self._evaluate(on_evaluation)
                 if keep:
                     self._keep()
-                    self.window.restart_clock()
+                    self.meters.restart_clock()
 
     def _batch(self, step: int) -> tuple[BatchT, float]:
         """This process' part of a step's batch, and its share of the whole."""
@@ -189,14 +191,14 @@ class _Session(Generic[BatchT]):
         if self.drawn is None or self.drawn.epoch != epoch:
             self.drawn = self._draw(epoch)
         examples, share = self.processes.shard(self.drawn.batches[place])
-        mirrored = [self.training.mirror and self.drawn.mirrored[example] for example in examples]
+        mirrored = [self.training.hflip and self.drawn.mirrored[example] for example in examples]
         return self.task.batch(examples, mirrored=mirrored), share
 
     def _draw(self, epoch: int) -> _Epoch:
-        number, seed, size = len(self.kinds), self.training.seed, self.training.batch_size
+        number, seed, size = len(self.buckets), self.training.seed, self.training.batch_size
         return _Epoch(
             epoch,
-            batches_of(epoch, kinds=self.kinds, batch_size=size, seed=seed),
+            batches_of(epoch, buckets=self.buckets, batch_size=size, seed=seed),
             mirrored_in(epoch, num_examples=number, seed=seed),
         )
 
@@ -205,7 +207,7 @@ class _Session(Generic[BatchT]):
         self.task.model.train()
         draw_noise_for(step, rank=processes.rank, seed=self.training.seed)
         for group in self.adam.param_groups:
-            group["lr"] = group["pace"] * learning_rate(self.optimiser, step, self.total_steps)
+            group["lr"] = group["lr_scale"] * learning_rate(self.optimiser, step, self.total_steps)
         with _autocast(processes.device, self.training.precision):
             losses: dict[str, Tensor] = self.losses(move(batch, processes.device))
         # Gradients are averaged over the processes: times their number, each counts by its share.
@@ -216,11 +218,11 @@ class _Session(Generic[BatchT]):
         self.adam.step()
         if self.average:
             self.average.update(step)
-        self.window.add(losses, share=share, words=self.task.num_words(batch) if share else 0)
+        self.meters.add(losses, share=share, words=self.task.num_words(batch) if share else 0)
 
     def _report(self) -> None:
         """Write the mean losses since the last row."""
-        losses, pace = self.window.take(self.processes)
+        losses, rate = self.meters.take(self.processes)
         if not all(map(math.isfinite, losses.values())):
             with self.processes.together():
                 what = f"the loss is no longer a number at step {self.state.step:,}"
@@ -233,7 +235,7 @@ class _Session(Generic[BatchT]):
                     "losses": losses,
                     "total": sum(losses.values()),
                     "learning_rate": learning_rate(self.optimiser, self.state.step - 1, self.total_steps),
-                    "words_per_second": round(pace, 1),
+                    "words_per_second": round(rate, 1),
                 }
             )
 
@@ -274,17 +276,17 @@ class _Session(Generic[BatchT]):
         return {"step": self.state.step, "epoch": math.ceil(self.state.step / self.steps_per_epoch)}
 
 
-def _by_pace(model: nn.Module) -> list[dict[str, Any]]:
-    """The parameters that learn, those of modules with a `pace` apart: it is a factor of their rate."""
-    paces: dict[nn.Parameter, float] = {}
+def _by_lr_scale(model: nn.Module) -> list[dict[str, Any]]:
+    """The parameters that learn, those of modules with a `lr_scale` apart: it is a factor of their rate."""
+    scales: dict[nn.Parameter, float] = {}
     for module in model.modules():
-        if isinstance(pace := getattr(module, "pace", None), float):
-            paces |= dict.fromkeys(module.parameters(), pace)
+        if isinstance(lr_scale := getattr(module, "lr_scale", None), float):
+            scales |= dict.fromkeys(module.parameters(), lr_scale)
     groups: dict[float, list[nn.Parameter]] = {}
     for weights in model.parameters():
         if weights.requires_grad:
-            groups.setdefault(paces.get(weights, 1.0), []).append(weights)
-    return [{"params": weights, "pace": pace} for pace, weights in groups.items()]
+            groups.setdefault(scales.get(weights, 1.0), []).append(weights)
+    return [{"params": weights, "lr_scale": lr_scale} for lr_scale, weights in groups.items()]
 
 
 class _Losses(nn.Module):

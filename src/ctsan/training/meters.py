@@ -1,4 +1,4 @@
-"""Losses and pace of the last steps."""
+"""Losses and words per second of the last steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctsan.training.processes import Processes
 _FADING = 0.96  # some 25 steps count in what a person sees
 
 
-class Window:
+class Meters:
     """Adds up losses and words since the last row, on the device: no step waits for them to be read."""
 
     def __init__(self) -> None:

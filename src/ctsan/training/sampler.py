@@ -24,13 +24,13 @@ Made = TypeVar("Made")
 _ORDER, _MIRRORS, _NOISE = range(3)  # what is drawn, as a part of its seed
 
 
-def batches_of(epoch: int, *, kinds: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:
+def batches_of(epoch: int, *, buckets: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:
     """All examples, in the batches of this epoch: in each are examples of one kind."""
     generator = _generator(seed, _ORDER, epoch)
-    order: list[int] = torch.randperm(len(kinds), generator=generator).tolist()
+    order: list[int] = torch.randperm(len(buckets), generator=generator).tolist()
     of_kind: dict[int, list[int]] = {}
     for example in order:
-        of_kind.setdefault(kinds[example], []).append(example)
+        of_kind.setdefault(buckets[example], []).append(example)
     batches = [
         examples[start : start + batch_size]
         for _, examples in sorted(of_kind.items())
@@ -41,8 +41,8 @@ def batches_of(epoch: int, *, kinds: Sequence[int], batch_size: int, seed: int) 
     return [batches[place] for place in torch.randperm(len(batches), generator=generator).tolist()]
 
 
-def batches_in_epoch(kinds: Sequence[int], batch_size: int) -> int:
-    return sum(math.ceil(number / batch_size) for number in Counter(kinds).values())
+def batches_in_epoch(buckets: Sequence[int], batch_size: int) -> int:
+    return sum(math.ceil(number / batch_size) for number in Counter(buckets).values())
 
 
 def mirrored_in(epoch: int, *, num_examples: int, seed: int) -> list[bool]:

@@ -19,13 +19,13 @@ from ctsan.tasks.building import (
     TaskName,
     build_model,
     build_task,
+    fit_probes,
+    init_from_clips,
     out_of_fold_scores,
-    start_from_clips,
-    start_probes,
 )
 from ctsan.tasks.detection import DetectorModel
 from ctsan.tasks.task import Task
-from ctsan.tasks.transfer import start_from_model
+from ctsan.tasks.transfer import init_from_model
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
@@ -63,30 +63,30 @@ def set_up_task(
         seed=settings.training.seed,
     )
     train = corpus.split("train")
-    start_from_clips(model, train, store, words, settings.init)
+    init_from_clips(model, train, store, words, settings.init)
     if detector is not None:
         _take_detector(model, detector)
     if init_from is not None:
-        start_from_model(
+        init_from_model(
             model,
             init_from,
             transfer=settings.training.transfer,
-            keep_frequencies=settings.training.keep_clips,
+            keep_frequencies=settings.training.freeze_clip_encoder,
         )
     if not is_resumed:
         # What is frozen, the probe of concept words included, stays as it was trained.
-        keep = settings.training.keep_clips and init_from is not None
-        regression = settings.retrieval.regression and not isinstance(init_from, DualEncoder)
-        start_probes(model, train, store, words, keep=keep, regression=regression)
-    if settings.training.keep_clips:
+        keep = settings.training.freeze_clip_encoder and init_from is not None
+        ridge_init = settings.retrieval.ridge_init and not isinstance(init_from, DualEncoder)
+        fit_probes(model, train, store, words, keep=keep, ridge_init=ridge_init)
+    if settings.training.freeze_clip_encoder:
         model.clip_encoder.requires_grad_(requires_grad=False)
     out_of_fold = None
     encoder = model.clip_encoder
     if settings.training.out_of_fold and isinstance(encoder, ClipEncoder) and _detects(encoder):
         out_of_fold = partial(out_of_fold_scores, encoder, train, store, words)
     built = build_task(task, settings, words, store, corpus, model=model, out_of_fold=out_of_fold)
-    is_mirrored = settings.training.mirror and store.manifest.recipe.mirrored
-    if settings.training.keep_clips and _is_constant(encoder) and not is_mirrored:
+    is_mirrored = settings.training.hflip and store.manifest.recipe.mirrored
+    if settings.training.freeze_clip_encoder and _is_constant(encoder) and not is_mirrored:
         assert isinstance(encoder, ClipEncoder)
         built.clips.freeze(encoder)
     return built
@@ -113,7 +113,7 @@ def _take_detector(model: Model, alone: DetectorModel) -> None:
     assert isinstance(detector, DecoupledDetector)
     encoder = alone.clip_encoder
     assert isinstance(encoder.detector, ConceptDetector)
-    detector.start_from(
+    detector.init_from(
         reduce=encoder.reduce,
         detector=encoder.detector,
         means=encoder.channel_means,

@@ -25,9 +25,9 @@ from ctsan.video.clip_index import ClipIndex, ClipRecord
 from ctsan.video.engine import Engine, load_engine
 from ctsan.video.frames import MAX_FRAMES, SPACING, sample_frames
 from ctsan.video.store import (
-    ClipFeatures,
     Manifest,
     Recipe,
+    StoredFeatures,
     clip_file,
     read_header,
     read_manifest,
@@ -83,10 +83,10 @@ def extract_features(
     recipe = recipe_of(backbone, mirrored=mirrored)
     run = engine or load_engine(backbone)
 
-    def features_of(path: Path) -> ClipFeatures:
+    def features_of(path: Path) -> StoredFeatures:
         frames = sample_frames(path, size=backbone.image_size)
         flipped = np.ascontiguousarray(frames.pixels[:, :, ::-1]) if mirrored else None
-        return ClipFeatures(
+        return StoredFeatures(
             maps=run(frames.pixels),
             times=frames.times,
             mirrored=run(flipped) if flipped is not None else None,
@@ -109,7 +109,7 @@ def fill_store(
     sources: Sequence[Source],
     folder: Path,
     recipe: Recipe,
-    features_of: Callable[[Path], ClipFeatures],
+    features_of: Callable[[Path], StoredFeatures],
     *,
     workers: int | None = None,
     on_clip: Callable[[Outcome], object] | None = None,
@@ -134,7 +134,7 @@ def _fill_locked(
     sources: Sequence[Source],
     folder: Path,
     recipe: Recipe,
-    features_of: Callable[[Path], ClipFeatures],
+    features_of: Callable[[Path], StoredFeatures],
     *,
     workers: int | None,
     on_clip: Callable[[Outcome], object] | None,
@@ -227,7 +227,7 @@ def _record(path: Path, frames: int) -> ClipRecord:
     return ClipRecord(frames, status.st_size, status.st_mtime_ns)
 
 
-def _reason(features_of: Callable[[Path], ClipFeatures], path: Path) -> str:
+def _reason(features_of: Callable[[Path], StoredFeatures], path: Path) -> str:
     """Why a source cannot be read, in the words of its reader."""
     try:
         features_of(path)

@@ -12,7 +12,7 @@ from ctsan.errors import StoreError, VideoError
 from ctsan.video.backbones.onnx_network import max_pool
 from ctsan.video.extraction import Outcome, Report, Source, fill_store
 from ctsan.video.frames import MAX_FRAMES
-from ctsan.video.store import ClipFeatures, Maps, Recipe
+from ctsan.video.store import Maps, Recipe, StoredFeatures
 
 
 def arrays_of(clip_ids: Sequence[str], folder: Path) -> list[Source]:
@@ -73,7 +73,7 @@ def import_features(
         },
     )
 
-    def features_of(path: Path) -> ClipFeatures:
+    def features_of(path: Path) -> StoredFeatures:
         maps = _read_array(path, pool)
         expected = (*recipe.grid, recipe.channels)
         if maps.shape[1:] != expected:
@@ -82,7 +82,7 @@ def import_features(
                 f"its maps are {_by(maps.shape[1:])}, those of the other clips {_by(expected)}",
                 "Export all clips from one network.",
             )
-        return ClipFeatures(maps=maps, times=None)
+        return StoredFeatures(maps=maps, times=None)
 
     return fill_store(arrays, folder, recipe, features_of, workers=workers, on_clip=on_clip)
 

@@ -48,7 +48,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class ClipFeatures:
+class StoredFeatures:
     """One clip's maps, and the times of its frames in the source where they are known."""
 
     maps: Maps  # (N, h, w, C)
@@ -104,7 +104,7 @@ class FeatureStore:
     def __len__(self) -> int:
         return len(self.manifest.clips)
 
-    def __getitem__(self, clip_id: str) -> ClipFeatures:
+    def __getitem__(self, clip_id: str) -> StoredFeatures:
         """Raises:
         StoreError: the clip is not in the folder, or its file is damaged.
         """
@@ -114,12 +114,12 @@ class FeatureStore:
         return read_clip(self.folder, clip_id)
 
 
-def read_clip(folder: Path, clip_id: str) -> ClipFeatures:
+def read_clip(folder: Path, clip_id: str) -> StoredFeatures:
     path = clip_file(folder, clip_id)
     try:
         with safe_open(path, framework="numpy") as file:
             names = set(file.keys())
-            return ClipFeatures(
+            return StoredFeatures(
                 maps=file.get_tensor("maps"),
                 times=file.get_tensor("times") if "times" in names else None,
                 mirrored=file.get_tensor("mirrored") if "mirrored" in names else None,
@@ -131,7 +131,7 @@ def read_clip(folder: Path, clip_id: str) -> ClipFeatures:
         ) from error
 
 
-def write_clip(folder: Path, clip_id: str, features: ClipFeatures, *, recipe: str, source: str) -> None:
+def write_clip(folder: Path, clip_id: str, features: StoredFeatures, *, recipe: str, source: str) -> None:
     tensors: dict[str, NDArray[np.generic]] = {"maps": features.maps}
     if features.times is not None:
         tensors["times"] = features.times

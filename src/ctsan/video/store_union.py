@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ctsan.errors import StoreError
-from ctsan.video.store import ClipFeatures, FeatureStore, Manifest
+from ctsan.video.store import FeatureStore, Manifest, StoredFeatures
 
 
 class FeatureStoreUnion(FeatureStore):
@@ -49,7 +49,7 @@ class FeatureStoreUnion(FeatureStore):
             },
         )
 
-    def __getitem__(self, clip_id: str) -> ClipFeatures:
+    def __getitem__(self, clip_id: str) -> StoredFeatures:
         """Raises:
         StoreError: no folder holds the clip, or its file is damaged.
         """

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ctsan.inference.featurizer import Watcher
+from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.runs.trained_run import TrainedRun
 from ctsan.search.search import Found, Hit, Searcher
 from ctsan.web.errors import UnknownError
@@ -40,10 +40,10 @@ class ServedSearcher(Searcher):
     """
 
     def __init__(
-        self, folder: Path, watcher: Watcher, *, loaded: Sequence[TrainedRun], weights: Path | None
+        self, folder: Path, featurizer: ClipFeaturizer, *, loaded: Sequence[TrainedRun], weights: Path | None
     ) -> None:
         super().__init__(folder, weights=weights, loaded=loaded)
-        self._watcher = watcher
+        self._featurizer = featurizer
         for run in self.runs:
             run.load()
 
@@ -60,10 +60,10 @@ class Catalogue:
 
     @classmethod
     def open(
-        cls, folder: Path, watcher: Watcher, *, loaded: Sequence[TrainedRun], weights: Path | None
+        cls, folder: Path, featurizer: ClipFeaturizer, *, loaded: Sequence[TrainedRun], weights: Path | None
     ) -> Catalogue:
         """Raises: StoreError: there is no such library, or it cannot be used."""
-        return cls(folder.name, ServedSearcher(folder, watcher, loaded=loaded, weights=weights))
+        return cls(folder.name, ServedSearcher(folder, featurizer, loaded=loaded, weights=weights))
 
     def search(self, ask: Callable[[ServedSearcher], Found]) -> tuple[Found, list[str]]:
         """What was found, and an id for each hit."""

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ctsan.errors import VideoError
-from ctsan.inference.featurizer import Look, Watcher, look_of
+from ctsan.inference.featurizer import ClipFeatures, ClipFeaturizer, features_for
 from ctsan.inference.predictor import Predictor
 from ctsan.inference.results import Caption, Description, Tracing
 from ctsan.inference.trace import has_traces
@@ -31,7 +31,7 @@ class _Seen:
     description: Description | None = None
 
 
-class SeenClips(Watcher):
+class SeenClips(ClipFeaturizer):
     """Gives out the maps of clips as workers made them. The "path" of a clip is its id here."""
 
     def __init__(self, weights: Path | None) -> None:
@@ -54,16 +54,18 @@ class SeenClips(Watcher):
             raise VideoError(clip, "the clip was forgotten meanwhile", "Upload it again.")
         return found
 
-    def look_at_all(self, clips: Iterable[Path], runs: Sequence[TrainedRun]) -> Iterator[Look | VideoError]:
+    def featurize_all(
+        self, clips: Iterable[Path], runs: Sequence[TrainedRun]
+    ) -> Iterator[ClipFeatures | VideoError]:
         for clip in clips:
             try:
                 seen = self.find(clip)
             except VideoError as error:
                 yield error
             else:
-                yield look_of(str(clip), seen.times, seen.maps, runs)
+                yield features_for(str(clip), seen.times, seen.maps, runs)
 
-    def encode(self, looks: Sequence[Look], runs: Sequence[TrainedRun]) -> list[ClipEncoding]:
+    def encode(self, looks: Sequence[ClipFeatures], runs: Sequence[TrainedRun]) -> list[ClipEncoding]:
         if len(looks) == 1 and (seen := self._clips.get(looks[0].clip)):
             known = [seen.encodings.get(id(run)) for run in runs]
             if None not in known:
@@ -80,8 +82,8 @@ class SeenClips(Watcher):
         for run in runs:
             new = [
                 look
-                for look in self.look_at_all(dict.fromkeys(clips), [run])
-                if isinstance(look, Look) and id(run) not in self.find(Path(look.clip)).encodings
+                for look in self.featurize_all(dict.fromkeys(clips), [run])
+                if isinstance(look, ClipFeatures) and id(run) not in self.find(Path(look.clip)).encodings
             ]
             if new:
                 self.encode(new, [run])
@@ -92,9 +94,9 @@ class ClipPredictor(Predictor):
 
     def __init__(self, runs: Sequence[TrainedRun], *, weights: Path | None = None) -> None:
         super().__init__(runs, weights=weights)
-        self._watcher = self.clips = SeenClips(weights)
+        self._featurizer = self.clips = SeenClips(weights)
         for run in runs:
-            self._watcher.engine(run.recipe)  # now, not with the first question: is its network there?
+            self._featurizer.engine(run.recipe)  # now, not with the first question: is its network there?
             run.load()
 
     @property

@@ -9,13 +9,13 @@ from pathlib import Path, PurePath
 from ctsan.data.corpus import CLIP_SUFFIXES, Clip, Corpus
 from ctsan.data.readers.files import files_below, lines_of
 from ctsan.data.readers.own_csv import csv_rows
-from ctsan.data.readers.own_keys import KNOWN_KEYS, misspelt_keys
+from ctsan.data.readers.own_keys import KNOWN_KEYS, current_keys, misspelt_keys
 from ctsan.data.splits import parse_split, unknown_split
 from ctsan.errors import Problem
 from ctsan.text.tokens import tokenize
 
 CAPTION_FILES = ("clips.jsonl", "clips.csv")
-MOST_TIMES = 1000
+MOST_REPEATS = 1000
 _TRUTHS = {"true": True, "false": False, "": False}
 _EXAMPLE = '{"clip": "a.mp4", "captions": ["a man drives a car"], "split": "train"}'
 
@@ -88,6 +88,7 @@ def _json_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[
             problems.append(Problem(file, line, f"the line is not JSON ({reason})", f"Write {_EXAMPLE}."))
             continue
         if isinstance(row, dict):
+            row = current_keys(row, file)
             problems += misspelt_keys(row, file, line)
             yield line, row
         else:
@@ -140,18 +141,19 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
         )
         source = None
 
-    times = row.get("times", 1)
-    if isinstance(times, str) and times.isdecimal():  # from clips.csv
-        times = int(times)
-    if not isinstance(times, int) or not 1 <= times <= MOST_TIMES:
+    repeat = row.get("repeat", 1)
+    if isinstance(repeat, str) and repeat.isdecimal():  # from clips.csv
+        repeat = int(repeat)
+    if not isinstance(repeat, int) or not 1 <= repeat <= MOST_REPEATS:
         problem(
-            f'"times" is not a whole number from 1 to {MOST_TIMES} ({times!r})', "Leave it out, or mend it."
+            f'"repeat" is not a whole number from 1 to {MOST_REPEATS} ({repeat!r})',
+            "Leave it out, or correct it.",
         )
-        times = 1
+        repeat = 1
 
-    others = _TRUTHS.get(str(row.get("others", False)).lower())  # clips.csv has words
-    if others is None:
-        problem(f'"others" is neither true nor false ({row["others"]!r})', "Write true or false.")
+    external = _TRUTHS.get(str(row.get("external", False)).lower())  # clips.csv has words
+    if external is None:
+        problem(f'"external" is neither true nor false ({row["external"]!r})', "Write true or false.")
 
     if not usable or not isinstance(name, str):
         return None
@@ -161,8 +163,8 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
         captions=tuple(caption for caption in captions if tokenize(caption)),
         split=split,
         source=source or name,
-        times=times,
-        others=bool(others),
+        repeat=repeat,
+        external=bool(external),
         extra={key: value for key, value in row.items() if key not in KNOWN_KEYS},
         origin=(file, line),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ctsan.data.readers.own_keys import misspelt_keys
+from ctsan.data.readers.own_keys import current_keys, misspelt_keys
 from ctsan.data.readers.tables import table_rows
 from ctsan.errors import Problem, did_you_mean
 
@@ -22,14 +22,15 @@ def csv_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[st
     columns = [column.strip().lower() for column in next(rows, (1, ["clip"]))[1]]
     if not _header_is_good(columns, file, problems):
         return
+    columns = list(current_keys(dict.fromkeys(columns), file))
     problems += misspelt_keys(columns, file, 1)
     first_lines: dict[str, int] = {}
     captions: dict[str, list[str]] = {}
     others: dict[str, dict[str, str]] = {}
     for line, row in rows:
         cells = dict(zip(columns, (cell.strip() for cell in row), strict=True))
-        if "others" in cells:
-            cells["others"] = cells["others"].lower()  # a table's program may write TRUE
+        if "external" in cells:
+            cells["external"] = cells["external"].lower()  # a table's program may write TRUE
         clip = cells.pop("clip")
         first_line = first_lines.setdefault(clip, line)
         caption = next((cells.pop(column) for column in _CAPTION_COLUMNS if column in cells), "")

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from ctsan.errors import Problem, did_you_mean
+from ctsan.errors import Problem, did_you_mean, warn_renamed
 
-KNOWN_KEYS = frozenset({"clip", "captions", "caption", "split", "source", "times", "others"})
+T = TypeVar("T")
+
+KNOWN_KEYS = frozenset({"clip", "captions", "caption", "split", "source", "repeat", "external"})
+_RENAMED = {"others": "external", "times": "repeat"}
 
 _ALIKE = 0.8  # 'captoins' and 'captions' are .88 alike, 'duration' and 'caption' .67
+
+
+def current_keys(row: Mapping[str, T], file: Path) -> dict[str, T]:
+    """A row with the names that keys have now; those of an older version are read with one warning."""
+    for old in row.keys() & _RENAMED.keys():
+        warn_renamed(f"{file}: the key {old}", _RENAMED[old])
+    return {_RENAMED.get(key, key): value for key, value in row.items()}
 
 
 def misspelt_keys(keys: Iterable[str], file: Path, line: int) -> list[Problem]:

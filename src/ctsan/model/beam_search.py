@@ -36,7 +36,7 @@ def beam_search(
     enough: int | None = None,
     max_words: int = 30,
     length_penalty: float = 1.0,
-    repeats: bool = True,
+    no_repeat_ngram: int = 0,
 ) -> list[list[Sentence]]:
     """The `n_best` sentences of every clip, the best first.
 
@@ -46,7 +46,7 @@ def beam_search(
         enough: ended sentences of a clip, after which its search is over; by default it goes on until no
             unfinished one could still be among the best.
         length_penalty: 0 compares plain log-probabilities, 1 those of an average word.
-        repeats: whether a sentence may have the same two words in a row twice.
+        no_repeat_ngram: no n-gram of this length occurs twice in a sentence; 0 allows all.
 
     Raises:
         ValueError: more sentences are asked for than the beam holds.
@@ -63,8 +63,8 @@ def beam_search(
         log_probabilities[:, [begin, *never]] = -torch.inf
         if length == 1:
             log_probabilities[:, end] = -torch.inf  # a sentence has a word
-        if not repeats:
-            log_probabilities[_second_again(words)] = -torch.inf
+        if no_repeat_ngram:
+            log_probabilities[_repeating(words, no_repeat_ngram)] = -torch.inf
         total = (scores[:, None] + log_probabilities).view(len(clips), -1)  # (B, width words)
         # At most `beam` of them end here, so twice as many always leave a full beam of unfinished ones.
         best, places = _highest(total, min(2 * beam, total.shape[1]))
@@ -118,10 +118,15 @@ def _highest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, best.gather(1, places // _GROUP) * _GROUP + places % _GROUP
 
 
-def _second_again(words: Tensor) -> tuple[Tensor, Tensor]:
-    """What followed the last word where it stood before: the rows of `words` (R, t), and the words."""
-    rows, places = (words[:, :-1] == words[:, -1:]).nonzero(as_tuple=True)
-    return rows, words[rows, places + 1]
+def _repeating(words: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Words that would end an n-gram a second time: the rows of `words` (R, t), and the words."""
+    if words.shape[1] < n:
+        nothing = words.new_zeros(0)
+        return nothing, nothing
+    ngrams = words.unfold(1, n, 1)  # (R, t - n + 1, n)
+    last = words[:, words.shape[1] - n + 1 :]  # (R, n - 1), which a word would follow
+    rows, places = (ngrams[:, :, :-1] == last[:, None]).all(dim=2).nonzero(as_tuple=True)
+    return rows, ngrams[rows, places, -1]
 
 
 def _is_settled(done: list[Sentence], n_best: int, enough: int | None, hope: float) -> bool:

@@ -28,7 +28,7 @@ ModelT = TypeVar("ModelT", bound=SeesClips, covariant=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Member(Generic[ModelT]):
+class LoadedModel(Generic[ModelT]):
     """One of the models that answer as one, with the words that it knows and how much it takes in.
 
     Attributes:

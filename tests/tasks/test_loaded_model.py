@@ -12,7 +12,7 @@ from ctsan.config import load_settings
 from ctsan.data.batches import pad_maps
 from ctsan.data.corpus import Clip
 from ctsan.tasks.building import TaskName, build_model
-from ctsan.tasks.member import Member
+from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
@@ -27,16 +27,16 @@ KINDS = {
 
 
 @pytest.fixture(params=KINDS)
-def member(request: pytest.FixtureRequest, words: Words, store: FeatureStore) -> Member:
+def member(request: pytest.FixtureRequest, words: Words, store: FeatureStore) -> LoadedModel:
     task: TaskName
     task, overrides = KINDS[request.param]
     sizes = ("model.hidden_dim=12", "model.embedding_dim=8", "detector.attention_dim=4")
     settings = load_settings("laptop", (*sizes, "detector.num_concepts=3", *overrides))
     model = build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=0)
-    return Member(model.eval(), words, max_frames=10, max_words=6)
+    return LoadedModel(model.eval(), words, max_frames=10, max_words=6)
 
 
-def test_eyes_elsewhere_see_the_same(member: Member, clips: list[Clip], store: FeatureStore) -> None:
+def test_eyes_elsewhere_see_the_same(member: LoadedModel, clips: list[Clip], store: FeatureStore) -> None:
     eyes = deepcopy(member.model.clip_encoder)
     maps = [store[clip.id].maps for clip in clips[:3]]
     own, others = (each.encode(maps) for each in (member, replace(member, eyes=eyes)))
@@ -48,7 +48,7 @@ def test_eyes_elsewhere_see_the_same(member: Member, clips: list[Clip], store: F
 
 
 def test_eyes_compute_on_one_device_only(
-    member: Member, clips: list[Clip], store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+    member: LoadedModel, clips: list[Clip], store: FeatureStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is on the device meta has no numbers, and nothing that is elsewhere can be computed with it."""
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)  # which meta does not know
