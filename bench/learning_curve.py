@@ -25,7 +25,7 @@ from tabulate import tabulate
 from torch import Tensor
 from torch.nn import functional as F
 
-from ctsan.config import Settings, load_settings
+from ctsan.config import Settings
 from ctsan.data.batches import references, thin
 from ctsan.data.corpus import Clip, Corpus, parts_of
 from ctsan.data.reading import read_corpora
@@ -35,7 +35,7 @@ from ctsan.evaluation.retrieval import rank_statistics
 from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.extensions.mlp_probe import MLPProbe
 from ctsan.runs.checkpoint import WEIGHTS_FILE, load_weights
-from ctsan.tasks.building import TaskName
+from ctsan.tasks.registry import task_settings
 from ctsan.tasks.scoring import encode_sentences
 from ctsan.tasks.task import Task
 from ctsan.text.words import Words, prepare_words
@@ -100,14 +100,14 @@ def main() -> None:
             row |= words_right(part, held_out, store, words)
             for name, changes in CAPTIONERS.items():
                 budget = (f"training.steps={asked.caption_steps}", f"training.seed={asked.seed}")
-                settings = load_settings("laptop", [*SMALL, *budget, *changes], task="describe")
+                settings = task_settings("describe", "laptop", [*SMALL, *budget, *changes])
                 task = trained("describe", part, store, words, settings)
                 row[name] = mean([example.score for example in task.examples()])
     if "embedding" in asked.models:
         overrides = [f"training.steps={asked.steps}", f"training.seed={asked.seed}", "training.evaluations=3"]
         if asked.vectors is not None:
             overrides.append("model.embedding_dim=128")
-        settings = load_settings("laptop", [*overrides, "retrieval.phrases=0"], task="embed")
+        settings = task_settings("embed", "laptop", [*overrides, "retrieval.phrases=0"])
         words = prepare_words(
             corpus.captions("train"),
             embedding_dim=settings.model.embedding_dim,
@@ -140,9 +140,7 @@ def joint_embedding(corpus: Corpus, store: FeatureStore, words: Words, settings:
     return model
 
 
-def trained(
-    name: TaskName, corpus: Corpus, store: FeatureStore, words: Words, settings: Settings
-) -> Task[Any]:
+def trained(name: str, corpus: Corpus, store: FeatureStore, words: Words, settings: Settings) -> Task[Any]:
     """A trained task, its model with the best weights on validation clips."""
     task = set_up_task(name, settings, words, store, corpus)
     with tempfile.TemporaryDirectory() as folder:

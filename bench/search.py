@@ -29,10 +29,10 @@ from ctsan.data.corpus import Clip
 from ctsan.data.reading import read_corpus
 from ctsan.runs.trained_run import TrainedRun
 from ctsan.search import search as searching
-from ctsan.search.ann_index import Nearest, build_index
-from ctsan.search.encodings import concept_words, numbers_of
-from ctsan.search.indexing import marks_of, searching_runs
-from ctsan.search.library import FileRecord, changing
+from ctsan.search.ann_index import AnnIndex, build_index
+from ctsan.search.encodings import concept_words, shot_arrays
+from ctsan.search.indexing import load_search_runs, run_fingerprints
+from ctsan.search.library import FileRecord, open_for_writing
 from ctsan.search.search import Searcher
 from ctsan.video.shots import Shot
 from ctsan.video.store import FeatureStore
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="for the libraries [default: a temporary one]")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    runs = searching_runs(options.model)
+    runs = load_search_runs(options.model)
     corpus, features = read_corpus(options.corpus), FeatureStore(options.features)
     clips = [clip for clip in corpus if clip.id in features and clip.split != "train"]
     clips.sort(key=lambda clip: clip.split != "test")  # the smallest library holds all that is asked for
@@ -101,7 +101,7 @@ def _encoded(runs: Sequence[TrainedRun], clips: Sequence[Clip], features: Featur
     words = concept_words(runs)
     for start in range(0, len(clips), _CLIPS_AT_ONCE):
         maps = [features[clip.id].maps for clip in clips[start : start + _CLIPS_AT_ONCE]]
-        yield numbers_of(runs, [run.member.encode(maps) for run in runs], words)
+        yield shot_arrays(runs, [run.member.encode(maps) for run in runs], words)
 
 
 def _joined(parts: Iterator[Numbers]) -> Numbers:
@@ -112,7 +112,7 @@ def _joined(parts: Iterator[Numbers]) -> Numbers:
 def _make(folder: Path, runs: Sequence[TrainedRun], real: Numbers, clips: Sequence[Clip], size: int) -> None:
     """A library of the first `size` real clips, and of made ones beyond."""
     draw = np.random.default_rng(0)
-    with changing(folder, runs=marks_of(runs), words=concept_words(runs)) as library:
+    with open_for_writing(folder, runs=run_fingerprints(runs), words=concept_words(runs)) as library:
         for number, clip in enumerate(clips[:size]):
             own = {kind: values[number : number + 1] for kind, values in real.items()}
             library.add(FileRecord(Path(clip.id), 0, 0), f"real {number}", [Shot(0.0, 1.0)], own)
@@ -180,14 +180,14 @@ def _measure(
 
 def _gone_through(searcher: Searcher, queries: Sequence[tuple[str, str]]) -> float:
     """R@10 where all clips are scored."""
-    first, searching.FIRST = searching.FIRST, len(searcher.library.rows())
-    searcher.nearest = Nearest(searcher.library.numbers("vectors"), searcher.library.rows(), None)
+    first, searching.NUM_CANDIDATES = searching.NUM_CANDIDATES, len(searcher.library.rows())
+    searcher.index = AnnIndex(searcher.library.array("vectors"), searcher.library.rows(), None)
     try:
         hits = sum(
             any(str(hit.file) == clip for hit in searcher.search(query).hits) for query, clip in queries
         )
     finally:
-        searching.FIRST = first
+        searching.NUM_CANDIDATES = first
     return hits / len(queries)
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from ctsan.config import (
     PROFILES,
-    TASK_DEFAULTS,
     EnsembleSettings,
     Settings,
     check_resumable,
@@ -19,7 +18,7 @@ from ctsan.config import (
     settings_from_json,
 )
 from ctsan.errors import UsageError, warn_renamed
-from ctsan.tasks.building import PRIMARY_METRICS
+from ctsan.tasks.registry import task_settings
 
 
 def message_of(*overrides: str, profile: str = "paper") -> str:
@@ -67,16 +66,15 @@ def test_overrides_have_the_kind_of_their_setting_and_the_last_counts() -> None:
 
 def test_a_task_has_its_defaults_in_every_profile_and_overrides_come_after_them() -> None:
     for profile, usual in PROFILES.items():
-        assert all(load_settings(profile, task=task) == usual for task in ("describe", "fill", "rank"))
-        embed = load_settings(profile, ["training.steps=7"], task="embed")
+        assert all(task_settings(task, profile) == usual for task in ("describe", "fill", "rank"))
+        embed = task_settings("embed", profile, ["training.steps=7"])
         assert (embed.training.batch_size, embed.training.steps) == (256, 7)
         assert (embed.optimiser.learning_rate, embed.optimiser.weight_decay) == (1e-3, 0.05)
         assert (embed.retrieval.ridge_init, embed.retrieval.phrases) == (True, 16000)
         assert embed.model == usual.model
-        assert load_settings(profile, ["training.epochs=3"], task="embed").training.steps == 0
-    assert set(TASK_DEFAULTS) == set(PRIMARY_METRICS)
+        assert task_settings("embed", profile, ["training.epochs=3"]).training.steps == 0
     with pytest.raises(UsageError, match="Unknown task 'embedd'. Did you mean 'embed'?"):
-        load_settings("paper", task="embedd")
+        task_settings("embedd", "paper")
 
 
 def test_unknown_names_are_refused_with_a_suggestion() -> None:

@@ -1,4 +1,4 @@
-"""One base error, with the exit code of the command that meets it."""
+"""The error classes: one base class, each class with the exit code of a command that fails with it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 
 
 class CtsanError(Exception):
-    """Something a person can mend; the message says how."""
+    """An error that the user can fix; the message says how."""
 
     exit_code = 1
 
 
 class UsageError(CtsanError):
-    """The command was asked for something that does not exist or cannot be combined."""
+    """The arguments name something that does not exist, or exclude each other."""
 
     exit_code = 2
 
 
 class OldRunError(UsageError):
-    """A run of an older version has a part that this version does not have."""
+    """A run of an older version has a module that this version does not have."""
 
 
 class VideoError(CtsanError):
-    """One clip cannot be read. Commands over many clips list it and go on."""
+    """A clip cannot be read. Commands over many clips report it and continue."""
 
     def __init__(self, path: Path | str, what: str, remedy: str) -> None:
         super().__init__(f"{path}: {what}. {remedy}")
@@ -35,7 +35,7 @@ class VideoError(CtsanError):
 
 
 class StoreError(CtsanError):
-    """A folder of features is missing, foreign or of another version."""
+    """A feature store is missing, is not a feature store, or has another version."""
 
     exit_code = 2
 
@@ -48,7 +48,7 @@ class RunError(CtsanError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a file: where, what, and what to do about it."""
+    """One fault in a file: the place, the fault and the remedy."""
 
     file: Path
     line: int | None
@@ -61,7 +61,7 @@ class Problem:
 
 
 class ProblemsError(CtsanError):
-    """Carries every problem that was found, not only the first."""
+    """Carries all problems, not only the first."""
 
     exit_code = 2
 
@@ -75,20 +75,20 @@ class CorpusError(ProblemsError):
 
 
 class WordsError(ProblemsError):
-    """Prepared words are missing, damaged or foreign."""
+    """A file of prepared words or word vectors is missing, damaged or of another format."""
 
 
 def did_you_mean(given: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """`"Did you mean 'x'? "` for the nearest known word, ready to be followed by a sentence, or "".
+    """`"Did you mean 'x'? "` for the closest known word, to stand before a sentence; "" if none is close.
 
     Args:
-        cutoff: how like the given word it must be at least, from 0 to 1.
+        cutoff: the least similarity to the given word, from 0 to 1.
     """
     nearest = get_close_matches(given.lower(), sorted(known), n=1, cutoff=cutoff)
     return f"Did you mean {nearest[0]!r}? " if nearest else ""
 
 
-@cache  # once for each name
+@cache  # warns once per name
 def warn_renamed(old: str, new: str) -> None:
-    """Say what something is called now; the old name is still read."""
+    """Log a warning that a name is deprecated; the caller still accepts it."""
     logging.getLogger(__name__).warning("%s is called %s now.", old, new)

@@ -27,7 +27,7 @@ from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.inference.predictor import Predictor
 from ctsan.runs.run_folder import weights_digest
 from ctsan.runs.trained_run import load_runs
-from ctsan.search.encodings import embedded_query
+from ctsan.search.encodings import embed_query
 from ctsan.search.indexing import Report, index_folders
 from ctsan.search.library import Library
 from ctsan.search.search import Searcher
@@ -67,10 +67,10 @@ def test_a_word_that_no_caption_has_is_understood_by_its_vector(
     known, new, unlike = run.member.model.embed_sentences(read).detach()
     margins.above("cosine of like words", float(known @ new), 0.9)  # only the known one was learnt further
     margins.below("cosine of others", float(known @ unlike), 0.7)
-    joint = embedded_query([without, run], "crimson")  # the run that does not know it has no say
+    joint = embed_query([without, run], "crimson")  # the run that does not know it has no say
     assert not joint[:16].any()
     np.testing.assert_allclose(joint[16:], new.numpy() * 2**0.5, atol=1e-6)
-    assert embedded_query([without, run], common)[:16].any()
+    assert embed_query([without, run], common)[:16].any()
 
 
 @pytest.fixture(scope="module")
@@ -262,20 +262,20 @@ def test_the_index_in_use_answers_until_the_next_is_there(
     index_folders([mine], place, models=models)
     assert Library(place).index_file.exists()
     searcher = Searcher(place)
-    nearest = searcher.nearest
+    nearest = searcher.index
     first, second, *others = sorted(mine.iterdir())
     store = Library(place)
     store.drop([first])  # as half-way through indexing
     assert not store.index_file.exists()
     assert {hit.file for hit in searcher.search("a red circle").hits} == {second, *others}
-    assert searcher.nearest is nearest
+    assert searcher.index is nearest
     first.unlink()
     second.unlink()
     index_folders([mine], place, models=[])
     assert Library(place).generation == 1
     assert Library(place).index_file.exists()  # of the arrays that were written anew
     assert {hit.file for hit in searcher.search("a red circle").hits} == set(others)
-    assert searcher.nearest is not nearest
+    assert searcher.index is not nearest
 
 
 def test_a_moment_is_most_like_itself(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +302,7 @@ def test_damaged_records_are_explained(library: tuple[Path, Report], folder: Pat
             Library.errors,
             Library.copies,
             Library.rows,
-            lambda store: store.places(range(9)),
+            lambda store: store.locate(range(9)),
             lambda store: store.row_of(folder / "red.png", Shot(0, 0)),
             lambda store: store.has_content("none"),
             lambda store: store.drop([folder / "red.png"]),
@@ -372,7 +372,7 @@ def test_what_is_gone_is_dropped_and_what_changed_is_looked_at_again(
     assert (report.files, report.shots, report.new, report.dropped) == (4, 4, 1, 2)
     store = Library(place)
     assert store.rows().tolist() == [0, 1, 2, 3]  # more than a quarter of the rows were of no use
-    assert {each.file for each in store.places([0, 1, 2, 3])} == {third, *others}
+    assert {each.file for each in store.locate([0, 1, 2, 3])} == {third, *others}
     hits = Searcher(place).like(others[0], n_best=1).hits
     assert hits[0].file == others[0]
 
@@ -452,7 +452,7 @@ def test_concept_words_filter(searcher: Searcher) -> None:
     assert {hit.file for hit in only} == {file for file, words in shown.items() if word in words}
     assert len(only) + len(rest) == len(everything)
     assert all(word in {each.word for each in hit.matched} for hit in only)
-    with pytest.raises(UsageError, match="No run of this library looks for 'xyzzy'"):
+    with pytest.raises(UsageError, match="No run of this library detects the concept word 'xyzzy'"):
         searcher.search("a red circle", concepts=["xyzzy"])
 
 
@@ -500,5 +500,5 @@ def test_problems_are_said(library: tuple[Path, Report], runs: Mapping[str, Path
         Searcher(library[0].with_name("mian"))
     with pytest.raises(UsageError, match="A library needs a run of 'embed'"):
         index_folders([tmp_path], tmp_path / "new", models=[runs["rank"]])
-    with pytest.raises(StoreError, match="looked at by other runs"):
+    with pytest.raises(StoreError, match="indexed with other runs"):
         index_folders([tmp_path], library[0], models=[Path(Library(library[0]).runs[0].folder)])

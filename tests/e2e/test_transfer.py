@@ -15,13 +15,13 @@ from safetensors.torch import load_file
 
 from commands import ctsan
 from ctsan.cli.preparing import TrainRequest, prepare, settings_for
-from ctsan.config import load_settings
 from ctsan.data.reading import read_corpora, read_corpus
 from ctsan.errors import RunError, UsageError
 from ctsan.inference.predictor import Predictor
 from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
 from ctsan.runs.run_folder import Origin, create_run, open_run, weights_digest
 from ctsan.runs.trained_run import WORDS_FOLDER
+from ctsan.tasks.registry import task_settings
 from ctsan.text.vocabulary import SPECIALS
 from ctsan.text.words import Words, prepare_words
 from ctsan.video.store import Manifest, Recipe, read_manifest, write_manifest
@@ -250,7 +250,7 @@ def test_how_clips_are_seen_can_be_kept(shapes: Path, described: Path, mine: Pat
 def test_an_embedding_that_starts_from_another_takes_over_its_settings_before_the_defaults_of_the_task(
     tmp_path: Path,
 ) -> None:
-    trained = load_settings("laptop", ("retrieval.phrases=5", "training.steps=9"), task="embed")
+    trained = task_settings("embed", "laptop", ("retrieval.phrases=5", "training.steps=9"))
     create_run(tmp_path / "trained", task="embed", profile="laptop", settings=trained)
     new = TrainRequest(
         task="embed",

@@ -7,7 +7,7 @@ import pytest
 
 from ctsan.evaluation.bootstrap import compare, compare_over_seeds, interval, over_seeds
 from ctsan.evaluation.clip_statistics import mean, mean_of, ratio
-from ctsan.evaluation.items import blank_tallies, choice_tallies, query_tallies
+from ctsan.evaluation.items import blank_statistics, choice_statistics, query_statistics
 
 
 def test_a_ratio_is_of_sums_and_not_a_mean_of_ratios() -> None:
@@ -92,11 +92,11 @@ def test_answers_to_items_are_counted_by_clip() -> None:
         "a": [{"answer": "man", "right": "Man"}, {"answer": "dog", "right": "cat"}],
         "b": [{"answer": "car", "right": "car"}],
     }
-    accuracy = blank_tallies(blanks)["accuracy"]
+    accuracy = blank_statistics(blanks)["accuracy"]
     assert accuracy.rows.tolist() == [[1, 2], [1, 1]]
     assert accuracy.value == pytest.approx(2 / 3)
     choices = {"a": [{"choice": 1, "right": 1}], "b": [{"choice": 0, "right": 3}]}
-    assert choice_tallies(choices)["accuracy"].value == 0.5
-    queries = query_tallies({"a": [{"rank": 1}, {"rank": 4}], "b": [{"rank": 20}], "c": [{"rank": 8}]})
+    assert choice_statistics(choices)["accuracy"].value == 0.5
+    queries = query_statistics({"a": [{"rank": 1}, {"rank": 4}], "b": [{"rank": 20}], "c": [{"rank": 8}]})
     assert queries["R@5"].value == 0.5
     assert queries["median rank"].value == 6

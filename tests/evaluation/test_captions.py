@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ctsan.evaluation.captions import caption_scores, cider_of_each
+from ctsan.evaluation.captions import caption_scores, cider_by_clip
 from ctsan.evaluation.diversity import diversity
 
 
@@ -18,7 +18,7 @@ def test_a_perfect_caption_beats_a_poor_one_and_case_does_not_count() -> None:
 def test_each_clip_has_its_own_cider() -> None:
     truth = {"b": ["a man sings on stage"], "a": ["a dog runs on grass"], "c": ["two cats sleep"]}
     said = {"a": "a dog runs on grass", "b": "seven boats", "c": "two cats eat"}
-    each = cider_of_each(truth, said)
+    each = cider_by_clip(truth, said)
     assert each["a"] > each["c"] > each["b"] == 0
     assert sum(each.values()) / 3 == pytest.approx(caption_scores(truth, said)["CIDEr"])
 

@@ -17,7 +17,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer import ptbtokenizer
 
 from ctsan.evaluation.bootstrap import interval
-from ctsan.evaluation.coco_metrics import Judgement, judge_captions, judge_systems
+from ctsan.evaluation.coco_metrics import CaptionScores, score_captions, score_systems
 from ctsan.evaluation.java import JavaError, find_java, run_java
 
 JAVA = find_java()
@@ -61,7 +61,7 @@ NAMES = ("CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L")
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judgement]:
+def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CaptionScores]:
     """The fixture's captions and strange ones, by programs that stand under a path with a space."""
     folder = tmp_path_factory.mktemp("with space é")
     strange = {clip: ["a man sings", "un café", "||| bars", "!?"] for clip in STRANGE}
@@ -71,12 +71,12 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judgement]:
             shutil.copytree(here.parent, folder / here.parent.name)
             patch.setattr(module, "__file__", str(folder / here.parent.name / here.name))
         systems = {"plain": CAPTIONS, "strange": STRANGE}
-        return judge_systems(REFERENCES | strange, systems, java=JAVA)
+        return score_systems(REFERENCES | strange, systems, java=JAVA)
 
 
 @needs_java
 @pytest.mark.slow
-def test_every_metric_is_pycocoevalcaps_own(judged: dict[str, Judgement]) -> None:
+def test_every_metric_is_pycocoevalcaps_own(judged: dict[str, CaptionScores]) -> None:
     tokenizer = ptbtokenizer.PTBTokenizer()
     truth = tokenizer.tokenize({clip: [{"caption": one} for one in own] for clip, own in REFERENCES.items()})
     said = tokenizer.tokenize({clip: [{"caption": own}] for clip, own in CAPTIONS.items()})
@@ -102,7 +102,7 @@ def test_every_metric_is_pycocoevalcaps_own(judged: dict[str, Judgement]) -> Non
 
 
 @needs_java
-def test_strange_captions_are_judged_like_any(judged: dict[str, Judgement]) -> None:
+def test_strange_captions_are_judged_like_any(judged: dict[str, CaptionScores]) -> None:
     found = judged["strange"]
     assert (found.tokeniser, found.notes) == ("ptb", ())
     assert tuple(found.statistics) == NAMES
@@ -117,10 +117,10 @@ def test_strange_captions_are_judged_like_any(judged: dict[str, Judgement]) -> N
 
 def test_bleu_of_draws_is_that_of_the_drawn_captions() -> None:
     """A clip that is drawn twice counts as two clips with the same captions would."""
-    found = judge_captions(REFERENCES, CAPTIONS, java=None).statistics
+    found = score_captions(REFERENCES, CAPTIONS, java=None).statistics
     drawn = ["sing", "sing", "ball", "dog"]
     truth = {str(place): REFERENCES[clip] for place, clip in enumerate(drawn)}
-    again = judge_captions(truth, {str(place): CAPTIONS[clip] for place, clip in enumerate(drawn)}, java=None)
+    again = score_captions(truth, {str(place): CAPTIONS[clip] for place, clip in enumerate(drawn)}, java=None)
     times = np.array([drawn.count(clip) for clip in CAPTIONS], dtype=float)
     for order in range(1, 5):
         statistic = found[f"BLEU-{order}"]
@@ -136,16 +136,16 @@ def test_bleu_worked_out_by_hand() -> None:
     references = {
         "a": ["the cat sat", "the cat sat down there", "one two three four five six seven eight nine"]
     }
-    found = judge_captions(references, {"a": "the cat ran down"}, java=None).statistics
+    found = score_captions(references, {"a": "the cat ran down"}, java=None).statistics
     assert found["BLEU-1"].rows[0].tolist() == [3, 1, 0, 0, 4, 3, 2, 1, 4, 3]
     assert found["BLEU-1"].value == pytest.approx(3 / 4)
     assert found["BLEU-2"].value == pytest.approx((3 / 4 * 1 / 3) ** 0.5)
-    short = judge_captions(references, {"a": "the cat"}, java=None).statistics
+    short = score_captions(references, {"a": "the cat"}, java=None).statistics
     assert short["BLEU-2"].value == pytest.approx(np.exp(1 - 3 / 2))  # all right, and too short
 
 
 def test_without_java_the_difference_is_marked() -> None:
-    found = judge_captions(REFERENCES, CAPTIONS, java=None)
+    found = score_captions(REFERENCES, CAPTIONS, java=None)
     assert found.tokeniser == "python"
     assert "METEOR" not in found.statistics
     assert "apt install default-jre-headless" in found.notes[0]
@@ -173,14 +173,14 @@ def test_java_home_comes_first_and_what_does_not_run_is_not_java(
 
 def test_a_program_that_hangs_is_killed(tmp_path: Path) -> None:
     began = time.monotonic()
-    with pytest.raises(JavaError, match="no end after 1 s"):
+    with pytest.raises(JavaError, match="not finished after 1 s"):
         run_java(_program(tmp_path, "exec sleep 60"), ["x"], ["a line"] * 100_000, folder=tmp_path, seconds=1)
     assert time.monotonic() - began < 20
 
 
 def test_a_program_that_breaks_leaves_the_other_metrics(tmp_path: Path) -> None:
     broken = _program(tmp_path, "echo out of memory >&2; exit 3")
-    found = judge_captions(REFERENCES, CAPTIONS, java=broken)
+    found = score_captions(REFERENCES, CAPTIONS, java=broken)
     assert found.tokeniser == "python"
     assert "failed with 3: out of memory" in found.notes[0]
     silent = tmp_path / "silent"
@@ -191,7 +191,7 @@ def test_a_program_that_breaks_leaves_the_other_metrics(tmp_path: Path) -> None:
 
 def test_systems_that_are_judged_together_are_judged_as_alone() -> None:
     some = dict(islice(CAPTIONS.items(), 3))
-    together = judge_systems(REFERENCES, {"all": CAPTIONS, "some": some}, java=None)
-    alone = judge_captions(REFERENCES, some, java=None)
+    together = score_systems(REFERENCES, {"all": CAPTIONS, "some": some}, java=None)
+    alone = score_captions(REFERENCES, some, java=None)
     for name, statistic in alone.statistics.items():
         assert together["some"].statistics[name].value == statistic.value

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ctsan.evaluation.coco_metrics import judge_captions
-from ctsan.evaluation.human_agreement import judge_people
+from ctsan.evaluation.coco_metrics import score_captions
+from ctsan.evaluation.human_agreement import score_human_captions
 
 CAPTIONS = {
     "dog.mp4": ["a dog runs on the grass", "a brown dog runs", "the dog is on the grass", "an animal"],
@@ -15,9 +15,9 @@ CAPTIONS = {
 
 
 def test_one_person_is_a_system_that_the_others_judge() -> None:
-    found = judge_people(CAPTIONS, per_clip=1, java=None)
+    found = score_human_captions(CAPTIONS, per_clip=1, java=None)
     clips = ("dog.mp4", "cup.mp4")
-    wanted = judge_captions(
+    wanted = score_captions(
         {clip: CAPTIONS[clip][1:] for clip in clips}, {clip: CAPTIONS[clip][0] for clip in clips}, java=None
     )
     assert found.tokeniser == wanted.tokeniser == "python"
@@ -28,9 +28,9 @@ def test_one_person_is_a_system_that_the_others_judge() -> None:
 
 
 def test_several_people_are_one_row_a_clip() -> None:
-    found = judge_people(CAPTIONS, per_clip=3, java=None)
+    found = score_human_captions(CAPTIONS, per_clip=3, java=None)
     rounds = [
-        judge_captions(
+        score_captions(
             {clip: own[:number] + own[number + 1 :] for clip, own in CAPTIONS.items() if len(own) > 1},
             {clip: own[number] for clip, own in CAPTIONS.items() if len(own) > 1},
             java=None,
@@ -46,7 +46,7 @@ def test_several_people_are_one_row_a_clip() -> None:
 
 
 def test_people_who_agree_are_always_right() -> None:
-    found = judge_people(
+    found = score_human_captions(
         {"a": ["a dog runs on grass"] * 3, "b": ["a cat sleeps on a bed"] * 2}, per_clip=9, java=None
     )
     assert found.statistics["BLEU-4"].value == pytest.approx(1)

@@ -12,6 +12,7 @@ from ctsan.experiments.layout import TABLES
 from ctsan.experiments.paper import CLAIMS, COMPARED_BY, ENSEMBLE_SIZES, figure
 from ctsan.experiments.plan import Training, check_overrides, description_of, make_plan, settings_of
 from ctsan.experiments.systems import ALL, ENSEMBLES, SYSTEMS
+from ctsan.tasks.registry import task_settings
 
 
 def test_each_run_comes_once_and_after_those_that_it_starts_from() -> None:
@@ -88,8 +89,8 @@ def test_all_systems_have_the_same_budget_and_differ_from_ct_san_in_what_they_ar
     for training in make_plan([], seeds=1).trainings:
         settings = settings_of(training, profile="laptop", overrides=("training.steps=7",))
         budgets.add(settings.training.steps)
-        task = None if training.task == "detect" else training.task
-        assert settings.optimiser == load_settings("laptop", task=task).optimiser
+        task = "describe" if training.task == "detect" else training.task
+        assert settings.optimiser == task_settings(task, "laptop").optimiser
         unset = settings_of(training, profile="laptop", overrides=())
         assert unset.training.steps == load_settings("laptop").training.steps
     assert budgets == {7}
@@ -99,7 +100,7 @@ def test_all_systems_have_the_same_budget_and_differ_from_ct_san_in_what_they_ar
 def test_the_dual_encoder_is_what_train_embed_trains_but_for_the_budget_and_phrases(profile: str) -> None:
     steps = load_settings(profile).training.steps
     ours = settings_of(Training("embed", "dual-encoder", 0), profile=profile, overrides=())
-    assert ours == load_settings(profile, (f"training.steps={steps}", "retrieval.phrases=0"), task="embed")
+    assert ours == task_settings("embed", profile, (f"training.steps={steps}", "retrieval.phrases=0"))
     assert (ours.training.batch_size, ours.retrieval.ridge_init) == (256, True)
     given = ("training.batch_size=9", "retrieval.ridge_init=false")
     changed = settings_of(Training("embed", "dual-encoder", 0), profile=profile, overrides=given)

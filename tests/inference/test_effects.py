@@ -16,7 +16,7 @@ from ctsan.data.corpus import Clip
 from ctsan.inference.effects import blank_effects, caption_effects
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.blank import AskedBlank, fill
-from ctsan.tasks.building import TaskName, build_model
+from ctsan.tasks.building import build_model
 from ctsan.tasks.captioning import caption_clips
 from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.text.vocabulary import BOS, SPECIALS, Vocabulary
@@ -34,7 +34,7 @@ SENTENCE = ("a", "dog", "runs")
 
 
 def make_member(
-    task: TaskName, words: Words, store: FeatureStore, *overrides: str, seed: int = 1
+    task: str, words: Words, store: FeatureStore, *overrides: str, seed: int = 1
 ) -> LoadedModel[Any]:
     settings = load_settings("laptop", (*SETTINGS, *overrides))
     model = build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed).eval()
@@ -161,7 +161,7 @@ def test_log_probabilities_are_those_that_the_sentence_was_said_with(
 
 @pytest.mark.parametrize("task", ["describe", "fill"])
 def test_with_both_gates_at_zero_there_is_no_effect(
-    task: TaskName, words: Words, clips: list[Clip], store: FeatureStore
+    task: str, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     member = make_member(task, words, store)
     encodings = encode([member], store, clips[0])

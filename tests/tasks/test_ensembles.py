@@ -15,7 +15,7 @@ import torch
 from ctsan.config import DecodingSettings, RerankSettings, load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem
 from ctsan.tasks.blank import AskedBlank, encode_blanks, fill
-from ctsan.tasks.building import TaskName, build_model, build_task, fit_probes, init_from_clips
+from ctsan.tasks.building import build_model, build_task, fit_probes, init_from_clips
 from ctsan.tasks.captioning import caption_clips
 from ctsan.tasks.loaded_model import LoadedModel, joined
 from ctsan.tasks.scoring import ensemble_scores, score_all, score_each
@@ -33,7 +33,7 @@ SETTINGS = (
 
 
 def make_member(
-    task: TaskName,
+    task: str,
     words: Words,
     store: FeatureStore,
     *,
@@ -113,7 +113,7 @@ def test_the_probability_of_a_word_is_the_mean_over_models_with_different_words(
 
 @pytest.mark.parametrize("tasks", [("choose", "choose"), ("rank", "rank"), ("rank", "choose")])
 def test_scores_are_means_on_one_scale(
-    words: Words, clips: list[Clip], store: FeatureStore, tasks: tuple[TaskName, TaskName]
+    words: Words, clips: list[Clip], store: FeatureStore, tasks: tuple[str, str]
 ) -> None:
     members = [
         make_member(task, known, store, seed=seed)
@@ -203,7 +203,7 @@ def test_a_joint_embedding_chooses_among_what_the_beam_found(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     """By the mean log-probability and the standardised cosine, which are worked out here one by one."""
-    tasks: tuple[TaskName, ...] = ("embed", "describe", "embed")
+    tasks: tuple[str, ...] = ("embed", "describe", "embed")
     members = [make_member(task, words, store, seed=seed) for seed, task in enumerate(tasks)]
     judges = [members[0], members[2]]
     for judge in judges:

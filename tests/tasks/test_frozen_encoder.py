@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ctsan.config import load_settings
 from ctsan.data.corpus import ChoiceItem, Clip, Corpus
-from ctsan.tasks.building import TaskName
+from ctsan.tasks.registry import task_settings
 from ctsan.text.words import Words
 from ctsan.training.setup import set_up_task
 from ctsan.video.store import FeatureStore
@@ -41,12 +40,12 @@ def animals(clips: list[Clip], store: FeatureStore) -> Corpus:
 
 @pytest.mark.parametrize("task", ["describe", "fill", "choose", "rank"])
 def test_losses_and_gradients_are_those_of_live_encodings(
-    task: TaskName, words: Words, clips: list[Clip], store: FeatureStore
+    task: str, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     corpus = animals(clips, store)
-    settings = load_settings("laptop", (*SMALL, "training.freeze_clip_encoder=true"), task=task)
+    settings = task_settings(task, "laptop", (*SMALL, "training.freeze_clip_encoder=true"))
     frozen = set_up_task(task, settings, words, store, corpus)
-    live = set_up_task(task, load_settings("laptop", SMALL, task=task), words, store, corpus)
+    live = set_up_task(task, task_settings(task, "laptop", SMALL), words, store, corpus)
     live.model.load_state_dict(frozen.model.state_dict())
     some = list(range(min(3, len(frozen.buckets))))
     batches = [each.batch(some, mirrored=[False] * len(some)) for each in (frozen, live)]
@@ -74,7 +73,7 @@ def test_weights_that_a_checkpoint_brings_later_are_those_that_encode(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     corpus = animals(clips, store)
-    settings = load_settings("laptop", (*SMALL, "training.freeze_clip_encoder=true"), task="fill")
+    settings = task_settings("fill", "laptop", (*SMALL, "training.freeze_clip_encoder=true"))
     task = set_up_task("fill", settings, words, store, corpus)
     with torch.no_grad():
         for weights in task.model.clip_encoder.encode_video.parameters():
@@ -91,21 +90,20 @@ def test_words_that_are_redrawn_and_frames_that_are_attended_to_are_not_frozen(
 ) -> None:
     corpus = animals(clips, store)
     for own in (("detector.kind=random",), ("model.decoder=temporal", "detector.enabled=false")):
-        settings = load_settings(
-            "laptop", (*SMALL, *own, "training.freeze_clip_encoder=true"), task="describe"
-        )
+        overrides = (*SMALL, *own, "training.freeze_clip_encoder=true")
+        settings = task_settings("describe", "laptop", overrides)
         batch = set_up_task("describe", settings, words, store, corpus).batch([0], mirrored=[False])
         assert batch.frozen is None
         assert batch.maps.numel()
     fixed = ("detector.kind=random", "detector.random_words=fixed", "training.freeze_clip_encoder=true")
-    settings = load_settings("laptop", (*SMALL, *fixed), task="describe")
+    settings = task_settings("describe", "laptop", (*SMALL, *fixed))
     assert set_up_task("describe", settings, words, store, corpus).batch([0], mirrored=[False]).frozen
 
 
 def test_weighted_words_out_of_fold_let_the_language_loss_reach_the_detector(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    settings = load_settings("laptop", (*SMALL, "detector.confidence_weighted=true"), task="describe")
+    settings = task_settings("describe", "laptop", (*SMALL, "detector.confidence_weighted=true"))
     task = set_up_task("describe", settings, words, store, animals(clips, store))
     batch = task.batch([0, 1], mirrored=[False] * 2)
     assert batch.concept_scores.shape[1]

@@ -11,7 +11,7 @@ import torch
 from ctsan.config import load_settings
 from ctsan.data.batches import pad_maps
 from ctsan.data.corpus import Clip
-from ctsan.tasks.building import TaskName, build_model
+from ctsan.tasks.building import build_model
 from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
@@ -28,7 +28,7 @@ KINDS = {
 
 @pytest.fixture(params=KINDS)
 def member(request: pytest.FixtureRequest, words: Words, store: FeatureStore) -> LoadedModel:
-    task: TaskName
+    task: str
     task, overrides = KINDS[request.param]
     sizes = ("model.hidden_dim=12", "model.embedding_dim=8", "detector.attention_dim=4")
     settings = load_settings("laptop", (*sizes, "detector.num_concepts=3", *overrides))

@@ -11,6 +11,7 @@ from ctsan.config import load_settings
 from ctsan.data.corpus import Clip, Corpus
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.tasks.building import build_model, out_of_fold_scores
+from ctsan.tasks.registry import task_settings
 from ctsan.text.words import Words
 from ctsan.training.setup import set_up_task
 from ctsan.video.store import FeatureStore
@@ -106,7 +107,7 @@ def test_training_chooses_words_by_them_and_asking_does_not(
 ) -> None:
     asked = [replace(clip, split="val") for clip in clips[-2:]]
     corpus = Corpus("animals", store.folder, "own", (*clips[:-2], *asked))
-    settings = load_settings("laptop", SMALL, task="describe")
+    settings = task_settings("describe", "laptop", SMALL)
     task = set_up_task("describe", settings, words, store, corpus)
     batch = task.batch([0, 1], mirrored=[False, False])
     scores = out_of_fold_scores(task.model.clip_encoder, corpus.split("train"), store, words)

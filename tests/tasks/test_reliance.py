@@ -13,8 +13,9 @@ import torch
 from ctsan.config import load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, Item, ItemTask, QueryItem
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.tasks.building import PRIMARY_METRICS, TaskName, build_model, build_task
+from ctsan.tasks.building import build_model, build_task
 from ctsan.tasks.loaded_model import LoadedModel, reads_concepts
+from ctsan.tasks.registry import task_spec
 from ctsan.tasks.reliance import (
     SOURCES,
     answers_by_source,
@@ -28,7 +29,7 @@ from ctsan.text.concepts import Concept, Concepts
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
-TASKS: tuple[TaskName, ...] = ("describe", "fill", "choose", "rank")
+TASKS: tuple[str, ...] = ("describe", "fill", "choose", "rank")
 SETTINGS = (
     "model.hidden_dim=12",
     "model.embedding_dim=8",
@@ -63,7 +64,7 @@ def items_of(clips: Sequence[Clip]) -> dict[ItemTask, tuple[Item, ...]]:
 
 
 def make(
-    kind: TaskName, words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str
+    kind: str, words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str
 ) -> tuple[Any, LoadedModel[Any]]:
     """A task, and its model with large weights: its answers depend on the clip and on its words."""
     settings = load_settings("laptop", (*SETTINGS, *overrides))
@@ -81,14 +82,14 @@ def make(
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_the_clips_own_words_give_what_is_measured_without_reliance(
-    kind: TaskName, words: Words, clips: list[Clip], store: FeatureStore
+    kind: str, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     task, member = make(kind, words, clips, store)
     measured: Measured = task.measure([member])
     found = measure_reliance(kind, task, member)
     assert found is not None
     assert tuple(found.sources) == SOURCES
-    assert found.metric == PRIMARY_METRICS[kind]
+    assert found.metric == task_spec(kind).primary_metric
     assert (found.clips, found.answers) == (12, 24 if kind == "fill" else 12)
     own = found.sources["own"]
     assert own.value == pytest.approx(measured.metrics[found.metric])
@@ -100,7 +101,7 @@ def test_the_clips_own_words_give_what_is_measured_without_reliance(
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_differences_and_changed_answers_are_those_of_the_answers(
-    kind: TaskName, words: Words, clips: list[Clip], store: FeatureStore
+    kind: str, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     task, member = make(kind, words, clips, store)
     answers, found = answers_by_source(task, member, SOURCES), measure_reliance(kind, task, member)
@@ -129,7 +130,7 @@ def test_differences_and_changed_answers_are_those_of_the_answers(
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_without_words_a_model_answers_as_with_gates_at_zero(
-    kind: TaskName, words: Words, clips: list[Clip], store: FeatureStore
+    kind: str, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     task, member = make(kind, words, clips, store)
     without = answers_by_source(task, member, ["none"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ctsan.config import DecodingSettings, RerankSettings, load_settings
+from ctsan.config import DecodingSettings, RerankSettings
 from ctsan.data.corpus import Clip, Corpus
 from ctsan.evaluation.grammar import grammar_fault
 from ctsan.model.clip_encoder import ClipEncoding
@@ -18,6 +18,7 @@ from ctsan.tasks.building import build_model, build_task
 from ctsan.tasks.captioning import Captioner, Hypothesis, caption_clips
 from ctsan.tasks.description import DescriptionTask
 from ctsan.tasks.loaded_model import LoadedModel
+from ctsan.tasks.registry import task_settings
 from ctsan.text.vocabulary import PAD
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
@@ -35,7 +36,7 @@ FAULTY, RIGHT = "a dog dog", "a dog runs"
 
 
 def make_task(words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str) -> DescriptionTask:
-    settings = load_settings("laptop", (*SMALL, *overrides), task="describe")
+    settings = task_settings("describe", "laptop", (*SMALL, *overrides))
     model = build_model("describe", settings, words, grid=store.grid, channels=store.channels, seed=0)
     corpus = Corpus("animals", Path(), "own", tuple(clips))
     task = build_task("describe", settings, words, store, corpus, model=model, split="train")
@@ -59,7 +60,7 @@ def taught(words: Words, clips: list[Clip], store: FeatureStore) -> LoadedModel[
 
 
 def judge(words: Words, store: FeatureStore) -> LoadedModel:
-    settings = load_settings("laptop", ("retrieval.phrases=0", "retrieval.joint_dim=4"), task="embed")
+    settings = task_settings("embed", "laptop", ("retrieval.phrases=0", "retrieval.joint_dim=4"))
     model = build_model("embed", settings, words, grid=store.grid, channels=store.channels, seed=0)
     return LoadedModel(model.eval(), words, 10, 6)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ctsan.config import load_settings
 from ctsan.data.corpus import Clip
 from ctsan.errors import UsageError
-from ctsan.tasks.building import Model, TaskName, build_model, fit_probes, init_from_clips
+from ctsan.tasks.building import Model, build_model, fit_probes, init_from_clips
 from ctsan.tasks.transfer import init_from_model, parts_taken, settings_with
 from ctsan.text.concepts import Concept, Concepts
 from ctsan.text.vocabulary import Vocabulary
@@ -28,7 +28,7 @@ SETTINGS = (
     "retrieval.sketch_dim=16",
     "retrieval.joint_dim=4",
 )
-TASKS: tuple[TaskName, ...] = ("describe", "fill", "choose", "rank")
+TASKS: tuple[str, ...] = ("describe", "fill", "choose", "rank")
 # Concept words as in the paper, and those of `laptop`.
 PAPER_FORM = (
     "model.num_layers=2",
@@ -49,12 +49,12 @@ def more(words: Words) -> Words:
     return Words(vocabulary, concepts, np.pad(words.embedding, ((0, 2), (0, 0)), constant_values=0.5))
 
 
-def make(task: TaskName, words: Words, store: FeatureStore, *overrides: str, seed: int = 0) -> Model:
+def make(task: str, words: Words, store: FeatureStore, *overrides: str, seed: int = 0) -> Model:
     settings = load_settings("laptop", (*SETTINGS, *overrides))
     return build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed)
 
 
-def make_trained(task: TaskName, words: Words, store: FeatureStore, *overrides: str) -> Model:
+def make_trained(task: str, words: Words, store: FeatureStore, *overrides: str) -> Model:
     """Every weight and every buffer has moved."""
     model = make(task, words, store, *overrides, seed=1)
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_all_of_the_same_task_is_taken_over_and_new_words_begin_anew(
     more: Words,
     clips: Sequence[Clip],
     store: FeatureStore,
-    task: TaskName,
+    task: str,
     form: tuple[str, ...],
 ) -> None:
     trained, model = make_trained(task, words, store, *form), make(task, more, store, *form)
@@ -113,7 +113,7 @@ def test_another_task_takes_what_all_have_in_common(
     more: Words,
     clips: Sequence[Clip],
     store: FeatureStore,
-    task: TaskName,
+    task: str,
     form: tuple[str, ...],
 ) -> None:
     trained, model = make_trained("describe", words, store, *form), make(task, more, store, *form)
@@ -141,7 +141,7 @@ def test_the_detector_alone_is_taken_over_where_that_is_asked_for(
     more: Words,
     clips: Sequence[Clip],
     store: FeatureStore,
-    task: TaskName,
+    task: str,
     kind: str,
     form: tuple[str, ...],
 ) -> None:
@@ -201,7 +201,7 @@ def test_other_attentions_fit_a_detector() -> None:
 
 
 @pytest.mark.parametrize("task", ["choose", "rank"])
-def test_a_comparison_begins_anew(words: Words, store: FeatureStore, task: TaskName) -> None:
+def test_a_comparison_begins_anew(words: Words, store: FeatureStore, task: str) -> None:
     """Words like a concept word are taken away; all else comes from the description."""
     trained, model = (
         make_trained("describe", words, store),

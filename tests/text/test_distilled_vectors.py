@@ -76,7 +76,7 @@ def test_the_same_seed_gives_the_same_file_and_it_is_read_as_written(tmp_path: P
     for name in ("one.txt", "two.txt"):
         save_vectors(tmp_path / name, distil(captions, [], means_the_same, dim=8, num_words=7))
     assert (tmp_path / "one.txt").read_bytes() == (tmp_path / "two.txt").read_bytes()
-    read = read_vectors(tmp_path / "one.txt", ("a",), more=100)
+    read = read_vectors(tmp_path / "one.txt", ("a",), extra=100)
     assert len(read) == 7
     assert {vector.shape for vector in read.values()} == {(8,)}
 
@@ -125,7 +125,7 @@ def test_a_folder_that_holds_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no config.json"):
         SentenceTeacher(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UsageError, match="no sentence transformer that can be read"):
+    with pytest.raises(UsageError, match="the sentence transformer cannot be read"):
         SentenceTeacher(tmp_path)
 
 
@@ -134,7 +134,7 @@ def test_damaged_weights_are_refused(teacher: Path, tmp_path: Path) -> None:
     shutil.copytree(teacher, damaged)
     whole = (damaged / "model.safetensors").read_bytes()
     (damaged / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UsageError, match="no sentence transformer that can be read"):
+    with pytest.raises(UsageError, match="the sentence transformer cannot be read"):
         SentenceTeacher(damaged)
 
 

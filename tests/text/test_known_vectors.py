@@ -40,7 +40,7 @@ def test_all_formats_give_the_same_vectors(name: str, content: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("short.txt", "moon 1 2 3\nguitar 1 2\n", r"short.txt:2: 3 numbers were expected and 2 are there"),
+        ("short.txt", "moon 1 2 3\nguitar 1 2\n", r"short.txt:2: the vector has 2 numbers, not 3"),
         ("letters.txt", "moon 1 2 3\nguitar 1 b 3\n", r"letters.txt:2: the vector of 'guitar'"),
         ("infinite.txt", "guitar 1 nan 3\n", r"infinite.txt:1: the vector of 'guitar'"),
         ("others.txt", "moon 1 2 3\n", "no vector of any word"),
@@ -113,7 +113,7 @@ def test_too_long_vectors_are_refused_with_the_setting(captions: list[str], tmp_
 def test_a_row_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "vectors.json"
     file.write_text(text)
-    with pytest.raises(WordsError, match="the vector of 'dog' is not a row of numbers"):
+    with pytest.raises(WordsError, match="the vector of 'dog' is not a list of finite numbers"):
         read_vectors(file, ["dog"])
 
 

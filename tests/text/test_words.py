@@ -80,7 +80,7 @@ def test_a_folder_without_words_names_all_that_is_missing(words: Words, tmp_path
         Words.load(tmp_path / "nowhere")
     words.save(tmp_path)
     (tmp_path / "concepts.json").unlink()
-    with pytest.raises(WordsError, match=r"does not hold concepts\.json\. Prepare the words again"):
+    with pytest.raises(WordsError, match=r"does not contain concepts\.json\. Prepare the words again"):
         Words.load(tmp_path)
 
 

@@ -236,7 +236,7 @@ def human_agreement(path: Path, split: Split | Literal["all"] | None, per_clip: 
     """
     from ctsan.data.reading import read_corpus
     from ctsan.evaluation.bootstrap import interval
-    from ctsan.evaluation.human_agreement import judge_people
+    from ctsan.evaluation.human_agreement import score_human_captions
     from ctsan.evaluation.java import find_java
 
     corpus = read_corpus(path)
@@ -249,7 +249,7 @@ def human_agreement(path: Path, split: Split | Literal["all"] | None, per_clip: 
         raise UsageError(
             f"{path}: no clip{of} has two captions, so people's cannot be compared. Choose another split."
         )
-    found = judge_people(several, per_clip=per_clip, java=find_java())
+    found = score_human_captions(several, per_clip=per_clip, java=find_java())
     metrics = {name: statistic.value for name, statistic in found.statistics.items()}
     intervals = {name: interval(statistic) for name, statistic in found.statistics.items()}
     if as_json:

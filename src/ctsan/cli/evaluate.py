@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ctsan.config import Settings
     from ctsan.data.corpus import Corpus, Item, Split
     from ctsan.runs.trained_run import TrainedRun
-    from ctsan.tasks.building import TaskName
     from ctsan.tasks.reliance import Reliance
     from ctsan.video.backbones import Backbone
     from ctsan.video.store import FeatureStore
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
 def command(
     runs: tuple[Path, ...],
     corpora: tuple[Path, ...],
-    asked: TaskName | None,
+    asked: str | None,
     split: Split | Literal["all"] | None,
     items: Path | None,
     features: tuple[Path, ...],
@@ -179,7 +178,7 @@ def _with_beam(settings: Settings, beam: int | None) -> Settings:
     return replace(settings, decoding=replace(decoding, beam=beam or decoding.beam))
 
 
-def _reading_concepts(runs: Sequence[TrainedRun], task: TaskName) -> list[TrainedRun]:
+def _reading_concepts(runs: Sequence[TrainedRun], task: str) -> list[TrainedRun]:
     """The runs of a task that read concept words; of its other runs it is said that they do not.
 
     Raises:
@@ -212,8 +211,9 @@ def _reliance(
     return measure_reliance(run.task, task, member, java=java)
 
 
-def _print_reliance(found: Mapping[Path, Reliance], task: TaskName, split: str, *, as_json: bool) -> None:
-    from ctsan.tasks.reliance import ANSWER_NOUNS, SOURCE_LABELS
+def _print_reliance(found: Mapping[Path, Reliance], task: str, split: str, *, as_json: bool) -> None:
+    from ctsan.tasks.registry import TASKS
+    from ctsan.tasks.reliance import SOURCE_LABELS
 
     if as_json:
         runs = {str(folder): each.to_json() for folder, each in found.items()}
@@ -234,13 +234,13 @@ def _print_reliance(found: Mapping[Path, Reliance], task: TaskName, split: str, 
         print_table(rows, headers)
         click.echo(
             f"\nMeasured on {count(each.clips, 'clip')}{of}; 'changed' is the share of "
-            f"{each.answers:,} {ANSWER_NOUNS[task]} that differ from those with the clip's own words.\n"
+            f"{each.answers:,} {TASKS[task].answer_noun} that differ from those with the clip's own words.\n"
         )
 
 
 def _measured_clips(
     whole: Corpus,
-    task: TaskName,
+    task: str,
     split: Split | Literal["all"],
     file: Path | None,
     questions: Sequence[Item],

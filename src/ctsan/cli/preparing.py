@@ -9,8 +9,8 @@ from typing import Any
 
 from ctsan.cli.features import NOT_FOR_FILES, features_command, features_folder, make_features, open_features
 from ctsan.cli.output import count, listed, warn
-from ctsan.config import Settings, load_settings
-from ctsan.data.corpus import Clip, Corpus, ItemTask, Split, parts_of
+from ctsan.config import Settings
+from ctsan.data.corpus import Clip, Corpus, Split, parts_of
 from ctsan.data.union import is_for_training, parts_without_items
 from ctsan.errors import UsageError
 from ctsan.runs.checkpoint import CHECKPOINT_FILE
@@ -24,7 +24,7 @@ from ctsan.runs.run_folder import (
     weights_digest,
 )
 from ctsan.runs.trained_run import WORDS_FOLDER, TrainedRun, load_runs, read_recipe, write_recipe
-from ctsan.tasks.building import PRIMARY_METRICS, TaskName
+from ctsan.tasks.registry import TASKS, task_settings
 from ctsan.tasks.task import Task
 from ctsan.tasks.transfer import parts_taken, settings_with
 from ctsan.text.embedding import Embedding
@@ -35,13 +35,6 @@ from ctsan.video.backbones import DEFAULT_BACKBONE, Backbone, find_backbone
 from ctsan.video.store import FeatureStore, Recipe
 from ctsan.video.store_union import folders_of
 
-_ITEMS: dict[TaskName, tuple[tuple[ItemTask, Split], ...]] = {  # that a task is trained and chosen by
-    "describe": (),
-    "fill": (("fill", "train"), ("fill", "val")),
-    "choose": (("choose", "train"), ("choose", "val")),
-    "rank": (("rank", "val"),),
-    "embed": (("rank", "val"),),
-}
 _FEW_CLIPS = 5  # of the validation split: with fewer, a metric says little
 
 
@@ -49,7 +42,7 @@ _FEW_CLIPS = 5  # of the validation split: with fewer, a metric says little
 class TrainRequest:
     """What a person asked for."""
 
-    task: TaskName
+    task: str
     corpora: tuple[Path, ...]  # used as one
     profile: str
     overrides: tuple[str, ...]
@@ -89,7 +82,7 @@ def settings_for(request: TrainRequest, runs: Sequence[Path]) -> list[Settings]:
     Raises:
         UsageError: settings cannot be taken, or a run was started from other weights.
     """
-    settings = load_settings(request.profile, request.overrides, task=request.task)
+    settings = task_settings(request.task, request.profile, request.overrides)
     if settings.training.freeze_clip_encoder and request.source is None:
         raise UsageError(
             "training.freeze_clip_encoder=true freezes the clip encoder of a trained run, and none is named. "
@@ -150,10 +143,10 @@ def check_splits(request: TrainRequest, clips: Corpus) -> None:
     if sum(bool(clip.captions) for clip in clips.split("val")) == 1:
         raise UsageError(
             f"{request.place}: one clip only of the split 'val' has captions, and "
-            f"{PRIMARY_METRICS[request.task]}, by which the best weights are chosen, says nothing with one. "
+            f"{TASKS[request.task].primary_metric}, by which weights are chosen, says nothing with one. "
             'Write "split": "val" for two clips or more, or caption more clips: a tenth of them is set aside.'
         )
-    for item_task, split in _ITEMS[request.task]:
+    for item_task, split in TASKS[request.task].items:
         items = clips.items.get((item_task, split), ())
         for part in parts_without_items(clips, clips.split(split), items):
             warn(
@@ -301,7 +294,7 @@ def check_features(
             )
         if split == "val" and usable < _FEW_CLIPS:
             warn(
-                f"{usable} validation clips are few: {PRIMARY_METRICS[request.task]} on them says little, "
+                f"Validation clips are few: {TASKS[request.task].primary_metric} on {usable} says little, "
                 "and the weights chosen by it may not be the best. Caption more clips, or give more of them "
                 "to the split 'val'."
             )

@@ -19,7 +19,7 @@ from ctsan.cli.index import LIBRARY, STORE
 from ctsan.cli.output import print_json, warn
 
 if TYPE_CHECKING:
-    from ctsan.search.search import Found, Hit
+    from ctsan.search.search import Hit, SearchResult
 
 
 @click.command("search")
@@ -109,7 +109,7 @@ def _listed(hit: Hit, picture: Path | None) -> dict[str, object]:
     }
 
 
-def _print(found: Found, pictures: dict[int, Path]) -> None:
+def _print(found: SearchResult, pictures: dict[int, Path]) -> None:
     if not found.hits:
         click.echo("Nothing matches: no clip of the library shows these concept words.")
         return
@@ -132,7 +132,7 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:04.1f}" if hours else f"{minutes}:{rest:04.1f}"
 
 
-def _write_thumbnails(found: Found, folder: Path) -> dict[int, Path]:
+def _write_thumbnails(found: SearchResult, folder: Path) -> dict[int, Path]:
     """A picture of the middle of each hit, by its place; none of files that cannot be read any more."""
     from ctsan.errors import VideoError
     from ctsan.search.thumbnails import write_thumbnail

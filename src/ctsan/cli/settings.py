@@ -27,7 +27,11 @@ def command(profile: str | None, task: str | None, as_json: bool) -> None:
     from ctsan.config import PROFILES, described_settings, load_settings
 
     profiles = [profile] if profile is not None else sorted(PROFILES)
-    values = {name: load_settings(name, task=task).to_json() for name in profiles}  # refuses unknown ones
+    values = {name: load_settings(name).to_json() for name in profiles}  # refuses unknown ones
+    if task is not None:
+        from ctsan.tasks.registry import task_settings
+
+        values = {name: task_settings(task, name).to_json() for name in profiles}
     if as_json:
         print_json(
             {

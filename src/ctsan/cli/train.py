@@ -16,7 +16,6 @@ from ctsan.cli.output import count, print_json, progress_bar, warn
 if TYPE_CHECKING:
     from ctsan.cli.preparing import TrainRequest
     from ctsan.config import Settings
-    from ctsan.tasks.building import TaskName
     from ctsan.tasks.reliance import Reliance
     from ctsan.tasks.task import Task
     from ctsan.training.loop import Progress, Result
@@ -25,18 +24,23 @@ if TYPE_CHECKING:
 _PARTED = 0.15  # from this difference on, a detector is said to know its training clips by heart
 
 
-@click.group("train")
+class _Tasks(click.Group):
+    """One command for each task of the registry, which brings PyTorch with it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        from ctsan.tasks.registry import TASKS
+
+        return list(TASKS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return _command_for(cmd_name) if cmd_name in self.list_commands(ctx) else None
+
+
+@click.group("train", cls=_Tasks)
 def command() -> None:
     """Train a model on a corpus; stopped at any moment, the same command goes on."""
 
 
-_HELP: dict[TaskName, str] = {
-    "describe": "Learn to describe clips in a sentence.",
-    "fill": "Learn to fill in the blank of a sentence about a clip.",
-    "choose": "Learn to choose the sentence that was written for a clip.",
-    "rank": "Learn to rank clips for a sentence.",
-    "embed": "Learn a joint embedding of sentences and clips, for 'ctsan index' and 'ctsan search'.",
-}
 _EXAMPLES = """
 
 \b
@@ -54,8 +58,10 @@ Examples:
 """
 
 
-def _command_for(task_name: TaskName) -> click.Command:
-    @click.command(task_name, help=_HELP[task_name] + _EXAMPLES.format(task=task_name))
+def _command_for(task_name: str) -> click.Command:
+    from ctsan.tasks.registry import TASKS
+
+    @click.command(task_name, help=TASKS[task_name].help + _EXAMPLES.format(task=task_name))
     @click.option(
         "--corpus",
         "corpora",
@@ -165,10 +171,6 @@ def _command_for(task_name: TaskName) -> click.Command:
     return train
 
 
-for _task in _HELP:
-    command.add_command(_command_for(_task))
-
-
 def _backbone(name: str | None, weights: Path | None, run: Path, source: Path | None) -> Backbone:
     """The network that a person names; else that of the run to go on with or to start from; else the default.
 
@@ -215,7 +217,7 @@ def _train(request: TrainRequest, out: Path, ensemble: int | None, *, as_json: b
                     prepare(request, clips, runs, settings)
             for number, (run, own) in enumerate(zip(runs, settings, strict=True), start=1):
                 if ensemble and processes.is_first:
-                    warn(f"LoadedModel {number} of {ensemble}, in {run}:")
+                    warn(f"Member {number} of {ensemble}, in {run}:")
                 if processes.is_first and request.task != "embed" and _fits_probes(run, own):
                     warn("Fitting probes of concept words to the training clips.")
                 with processes.together():
@@ -268,7 +270,7 @@ def _train_visibly(task: Task[Any], out: Path, settings: Settings, *, is_first: 
 
 
 def _conclude(
-    name: TaskName, task: Task[Any], result: Result, out: Path, settings: Settings, *, quiet: bool
+    name: str, task: Task[Any], result: Result, out: Path, settings: Settings, *, quiet: bool
 ) -> dict[str, object]:
     """Draw the curves, show examples of the best weights, and say how it went; the report is for JSON."""
     from ctsan.runs.checkpoint import WEIGHTS_FILE, load_weights
@@ -318,7 +320,7 @@ def _conclude(
 
 
 def _measure_reliance(
-    name: TaskName, task: Task[Any], result: Result, out: Path, settings: Settings
+    name: str, task: Task[Any], result: Result, out: Path, settings: Settings
 ) -> Reliance | None:
     """How much the best weights rely on concept words on validation clips, written into the run folder.
 
@@ -342,9 +344,10 @@ def _measure_reliance(
 
 def _reliance_line(reliance: Reliance) -> str:
     """`Reliance on concept words: CIDEr 0.256 with the clip's own, 0.225 with another clip's (…), …`."""
-    from ctsan.tasks.reliance import ANSWER_NOUNS, SOURCE_LABELS
+    from ctsan.tasks.registry import TASKS
+    from ctsan.tasks.reliance import SOURCE_LABELS
 
-    noun = ANSWER_NOUNS[reliance.task]
+    noun = TASKS[reliance.task].answer_noun
     parts = [
         f"{score.value:.3f} with {SOURCE_LABELS[source]}"
         + ("" if score.difference is None else f" ({score.changed:.0%} of the {noun} change)")

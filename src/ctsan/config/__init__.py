@@ -1,6 +1,6 @@
 """Settings: frozen dataclasses with a help text each, two profiles, and the names that settings once had."""
 
-from ctsan.config.profiles import PROFILES, TASK_DEFAULTS
+from ctsan.config.profiles import PROFILES
 from ctsan.config.reading import check_resumable, load_settings, overridden, settings_from_json
 from ctsan.config.settings import (
     AttentionSettings,
@@ -23,7 +23,6 @@ from ctsan.config.settings import (
 
 __all__ = [
     "PROFILES",
-    "TASK_DEFAULTS",
     "AttentionSettings",
     "DecodingSettings",
     "DetectorSettings",

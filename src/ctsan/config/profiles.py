@@ -1,4 +1,4 @@
-"""Profiles, and what a task changes in each."""
+"""Profiles: named sets of settings."""
 
 from __future__ import annotations
 
@@ -60,28 +60,5 @@ PROFILES: Mapping[str, Settings] = {
         ),
         decoding=DecodingSettings(max_words=20, no_repeat_ngram=2, skip_faulty=True),
         ensemble=EnsembleSettings(standardise=True),
-    ),
-}
-
-# What a task changes in every profile, as `overridden` takes it; a task that changes nothing is listed too.
-TASK_DEFAULTS: Mapping[str, tuple[str, ...]] = {
-    "describe": (),
-    "fill": (),
-    "choose": (),
-    "rank": (),
-    # The negatives are the other clips of a batch, so batches are large; few steps are enough. The ridge
-    # regression that the embedding begins as and its phrase probe are solved in closed form, before the first
-    # step.
-    "embed": (
-        "training.batch_size=256",
-        "training.steps=1500",
-        "optimiser.learning_rate=1e-3",
-        "optimiser.weight_decay=0.05",
-        "retrieval.hidden_dim=1024",
-        "retrieval.temperature=0.07",
-        "retrieval.ridge_init=true",
-        "retrieval.phrases=16000",
-        "retrieval.extra_vocabulary=30000",
-        "ensemble.standardise=true",
     ),
 }

@@ -8,25 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from ctsan.config.old_names import BEFORE, RENAMED, current, current_value
-from ctsan.config.profiles import PROFILES, TASK_DEFAULTS
+from ctsan.config.profiles import PROFILES
 from ctsan.config.settings import SECTIONS, Settings, ValueType, value_types
 from ctsan.errors import OldRunError, UsageError, did_you_mean, warn_renamed
 
 
-def load_settings(profile: str, overrides: Sequence[str] = (), *, task: str | None = None) -> Settings:
-    """A profile with the defaults of a task, if one is named, and some settings changed: see `overridden`.
+def load_settings(profile: str, overrides: Sequence[str] = ()) -> Settings:
+    """A profile with some settings changed: see `overridden`. `tasks.registry.task_settings` adds a task's.
 
     Raises:
-        UsageError: there is no such profile or task, or an override cannot be taken.
+        UsageError: there is no such profile, or an override cannot be taken.
     """
     if profile not in PROFILES:
         hint = did_you_mean(profile, PROFILES) or f"There are {' and '.join(PROFILES)}. "
         raise UsageError(f"Unknown profile {profile!r}. {hint}".strip())
-    if task is not None and task not in TASK_DEFAULTS:
-        hint = did_you_mean(task, TASK_DEFAULTS) or f"There are {', '.join(TASK_DEFAULTS)}. "
-        raise UsageError(f"Unknown task {task!r}. {hint}".strip())
-    defaults = () if task is None else TASK_DEFAULTS[task]
-    return overridden(PROFILES[profile], (*defaults, *overrides))
+    return overridden(PROFILES[profile], overrides)
 
 
 def overridden(settings: Settings, overrides: Sequence[str]) -> Settings:

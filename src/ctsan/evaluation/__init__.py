@@ -1,1 +1,1 @@
-"""Metrics as pure functions over predictions."""
+"""Metrics as pure functions of predictions and references."""

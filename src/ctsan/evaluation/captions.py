@@ -1,4 +1,4 @@
-"""How good generated sentences are, quickly and without Java: what training chooses its checkpoints by."""
+"""Fast caption metrics without Java, by which training selects its best checkpoint."""
 
 from __future__ import annotations
 
@@ -7,50 +7,52 @@ from collections.abc import Mapping, Sequence
 from ctsan.evaluation.diversity import diversity
 from ctsan.text.tokens import tokenize
 
-Sentences = dict[str, list[str]]  # by clip, tokens with spaces between, as pycocoevalcap takes them
+Sentences = dict[str, list[str]]  # by clip; tokens joined by spaces, as pycocoevalcap expects them
 
 
 def caption_scores(references: Mapping[str, Sequence[str]], captions: Mapping[str, str]) -> dict[str, float]:
-    """CIDEr, BLEU-4 and ROUGE-L of one caption a clip, over our own tokens, and how different they are.
+    """CIDEr, BLEU-4, ROUGE-L and diversity of one caption per clip, over the tokens of `tokenize`.
 
-    Figures for publication need the tokeniser that others use: see `official`.
+    Published figures use the PTB tokeniser: see `coco_metrics`.
     """
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.rouge.rouge import Rouge
 
-    truth, said = _tokenized(references, captions)
-    different = diversity(references, captions)
+    reference_tokens, caption_tokens = _tokenized(references, captions)
+    shares = diversity(references, captions)
     return {
-        "CIDEr": sum(ciders := cider_scores(truth, said)) / max(len(ciders), 1),
-        "BLEU-4": float(Bleu(4).compute_score(truth, said, verbose=0)[0][3]),
-        "ROUGE-L": float(Rouge().compute_score(truth, said)[0]),
-        "different": different["different"],
-        "different and right": different["different and right"],
+        "CIDEr": sum(ciders := cider_scores(reference_tokens, caption_tokens)) / max(len(ciders), 1),
+        "BLEU-4": float(Bleu(4).compute_score(reference_tokens, caption_tokens, verbose=0)[0][3]),
+        "ROUGE-L": float(Rouge().compute_score(reference_tokens, caption_tokens)[0]),
+        "different": shares["different"],
+        "different and right": shares["different and right"],
     }
 
 
-def cider_of_each(references: Mapping[str, Sequence[str]], captions: Mapping[str, str]) -> dict[str, float]:
-    """Every clip's own CIDEr, of which the mean is that of `caption_scores`.
+def cider_by_clip(references: Mapping[str, Sequence[str]], captions: Mapping[str, str]) -> dict[str, float]:
+    """The CIDEr of every clip; `caption_scores` reports their mean.
 
-    How much a word counts depends on the other clips' references: the rarer there, the more.
+    CIDEr weights n-grams by their inverse document frequency over the references of all clips.
     """
-    truth, said = _tokenized(references, captions)
-    return dict(zip(truth, cider_scores(truth, said), strict=True))
+    reference_tokens, caption_tokens = _tokenized(references, captions)
+    return dict(zip(reference_tokens, cider_scores(reference_tokens, caption_tokens), strict=True))
 
 
-def cider_scores(truth: Sentences, said: Sentences) -> list[float]:
-    """The CIDEr of each clip, over tokens."""
+def cider_scores(references: Sentences, captions: Sentences) -> list[float]:
+    """The CIDEr of each clip from tokenised references and captions."""
     from pycocoevalcap.cider.cider import Cider
 
-    if not any(sentence.split() for sentences in truth.values() for sentence in sentences):
-        return [0.0] * len(truth)  # of which pycocoevalcap knows nothing
-    return [float(score) for score in Cider().compute_score(truth, said)[1]]
+    if not any(sentence.split() for sentences in references.values() for sentence in sentences):
+        return [0.0] * len(references)  # pycocoevalcap fails without any reference token
+    return [float(score) for score in Cider().compute_score(references, captions)[1]]
 
 
 def _tokenized(
     references: Mapping[str, Sequence[str]], captions: Mapping[str, str]
 ) -> tuple[Sentences, Sentences]:
-    """References and captions, clips in one order."""
-    said = {clip: [" ".join(tokenize(caption))] for clip, caption in captions.items()}
-    truth = {clip: [" ".join(tokenize(caption)) for caption in references[clip]] for clip in captions}
-    return truth, said
+    """Tokenised references and captions, clips in the same order."""
+    caption_tokens = {clip: [" ".join(tokenize(caption))] for clip, caption in captions.items()}
+    reference_tokens = {
+        clip: [" ".join(tokenize(reference)) for reference in references[clip]] for clip in captions
+    }
+    return reference_tokens, caption_tokens

@@ -1,7 +1,7 @@
-"""A metric as numbers that are added over clips, so that it can be had of any clips in no time.
+"""Metrics as functions of sums of per-clip statistics, so that any resample of clips is cheap to measure.
 
-Accuracy is right answers over questions, BLEU is made of counts of n-grams, a mean is a sum over a number:
-once every clip's numbers are known, the metric of a thousand resamplings is one product of matrices.
+Accuracy is correct answers over questions, BLEU is a function of n-gram counts, a mean is a sum over a count:
+from the statistics of every clip, a thousand resamples take one matrix product.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClipStatistic:
-    """The numbers of each clip, and what a metric makes of their sums."""
+    """The statistics of each clip, and the metric as a function of their sums."""
 
     rows: Numbers  # (clips, S)
     of_sums: Callable[[Numbers], Numbers]  # (..., S) -> (...)
 
     @property
     def value(self) -> float:
-        """The metric of all clips."""
+        """The metric over all clips."""
         return float(self.of_sums(self.rows.sum(axis=0)))
 
 
 def ratio(parts: ArrayLike, wholes: ArrayLike) -> ClipStatistic:
-    """One sum over another: right answers over questions. Without any it is 0.
+    """The sum of `parts` over the sum of `wholes`, such as correct answers over questions; 0 if that is 0.
 
     Args:
         parts, wholes: (clips,).
@@ -38,18 +38,18 @@ def ratio(parts: ArrayLike, wholes: ArrayLike) -> ClipStatistic:
 
 
 def mean(values: ArrayLike) -> ClipStatistic:
-    """The mean of one value a clip, (clips,)."""
+    """The mean of one value per clip, (clips,)."""
     numbers = _numbers(values)
     return ratio(numbers, np.ones_like(numbers))
 
 
 def mean_of(statistics: Sequence[ClipStatistic]) -> ClipStatistic:
-    """The mean of a metric over several systems on the same clips, such as one trained with several seeds."""
+    """The mean of a metric over systems on the same clips, such as one system trained with several seeds."""
     ends = np.cumsum([statistic.rows.shape[1] for statistic in statistics])[:-1]
 
     def of_sums(sums: Numbers) -> Numbers:
         parts = zip(statistics, np.split(sums, ends, axis=-1), strict=True)
-        means: Numbers = np.mean([statistic.of_sums(own) for statistic, own in parts], axis=0)
+        means: Numbers = np.mean([statistic.of_sums(part) for statistic, part in parts], axis=0)
         return means
 
     return ClipStatistic(np.concatenate([statistic.rows for statistic in statistics], axis=1), of_sums)

@@ -1,4 +1,4 @@
-"""How good detected concept words are."""
+"""Metrics of detected concept words."""
 
 from __future__ import annotations
 
@@ -9,47 +9,49 @@ from ctsan.evaluation.clip_statistics import ClipStatistic, ratio
 
 
 def precision_at_k(scores: Tensor, reference: Tensor, k: int) -> float:
-    """The share of the `k` surest candidates, by scores (B, V), that are in the clips' captions (B, V).
+    """Precision of the `k` candidates with the highest scores.
 
-    Candidates with a score of minus infinity are ruled out, and do not count.
+    Args:
+        scores: (B, V); candidates with minus infinity are excluded and do not count.
+        reference: (B, V), 1 where a candidate is in the clip's captions.
     """
     best = scores.topk(k, dim=1)
-    right = reference.gather(1, best.indices)[best.values > -torch.inf]
-    return float(right.mean()) if len(right) else 0.0
+    correct = reference.gather(1, best.indices)[best.values > -torch.inf]
+    return float(correct.mean()) if len(correct) else 0.0
 
 
 def average_precisions(scores: Tensor, reference: Tensor) -> Tensor:
-    """Of each clip, (B,): the mean, over the words of its captions, of the precision down to that word.
+    """The average precision of each clip, (B,): the mean of the precision at the rank of each caption word.
 
-    Down to a word are all candidates with its score or a higher one: ties are counted against it. A clip
-    whose captions hold no candidate has 0.
+    The rank of a word is the number of candidates with its score or a higher one, so ties count against it.
+    A clip whose captions contain no candidate has 0.
     """
-    minus, order = (-scores).sort(dim=1)
-    right = reference.gather(1, order).double()
-    down_to = torch.searchsorted(minus, minus, right=True)  # (B, V): how many candidates
-    precisions = right.cumsum(dim=1).gather(1, down_to - 1) / down_to
-    return (right * precisions).sum(dim=1) / right.sum(dim=1).clamp(min=1)
+    negated, order = (-scores).sort(dim=1)
+    relevant = reference.gather(1, order).double()
+    rank = torch.searchsorted(negated, negated, right=True)  # (B, V)
+    precisions = relevant.cumsum(dim=1).gather(1, rank - 1) / rank
+    return (relevant * precisions).sum(dim=1) / relevant.sum(dim=1).clamp(min=1)
 
 
 def concept_statistics(words: Tensor, scores: Tensor, reference: Tensor) -> dict[str, ClipStatistic]:
-    """Precision and recall of the concept words, and mean average precision, over clips.
+    """Precision and recall of the concept words, and mean average precision, each averaged over clips.
 
-    Precision is the share of a clip's concept words, K or fewer, that are right; recall is the share of its
-    captions' candidates that are among them. Both are means over clips, as is the average precision. A clip
-    whose captions hold no candidate has neither recall nor average precision.
+    Precision is the share of a clip's concept words that are in its captions; recall is the share of the
+    candidates in its captions that are among the concept words. Clips whose captions contain no candidate
+    are left out of recall and mean average precision.
 
     Args:
-        words: (B, K), the candidates that the model goes by.
-        scores: (B, V), of all candidates; minus infinity rules one out, and it does not count as a word.
+        words: (B, K), the concept words that the model uses.
+        scores: (B, V), of all candidates; minus infinity excludes a candidate from the concept words.
         reference: (B, V), 1 where a candidate is in the clip's captions.
     """
     is_word = (scores.gather(1, words) > -torch.inf).double()  # (B, K)
-    found = reference.gather(1, words) * is_word
-    given = is_word.sum(dim=1)
+    num_correct = (reference.gather(1, words) * is_word).sum(dim=1)
+    num_words = is_word.sum(dim=1)
     in_captions = reference.double().sum(dim=1)
-    has_words = (in_captions > 0).double()
+    has_reference = (in_captions > 0).double()
     return {
-        "precision": ratio(found.sum(dim=1) / given.clamp(min=1), (given > 0).double()),
-        "recall": ratio(found.sum(dim=1) / in_captions.clamp(min=1), has_words),
-        "mean average precision": ratio(average_precisions(scores, reference), has_words),
+        "precision": ratio(num_correct / num_words.clamp(min=1), (num_words > 0).double()),
+        "recall": ratio(num_correct / in_captions.clamp(min=1), has_reference),
+        "mean average precision": ratio(average_precisions(scores, reference), has_reference),
     }

@@ -1,4 +1,4 @@
-"""How different captions are: the same sentence for every clip is this field's oldest failure."""
+"""Diversity of captions; the same sentence for every clip is a common failure of captioning models."""
 
 from __future__ import annotations
 
@@ -12,33 +12,36 @@ from ctsan.text.tokens import tokenize
 def diversity(
     references: Mapping[str, Sequence[str]], captions: Mapping[str, str], training: Iterable[str] = ()
 ) -> dict[str, float]:
-    """Shares, over our own tokens.
+    """Shares from 0 to 1, over the tokens of `tokenize`.
 
-    `different` is the share of clips that would be left if every sentence were said once; for `different and
-    right` only those sentences count of which every pair of neighbouring words is in the clip's references.
-    `different bigrams` is the share of such pairs that would be left if each were said once. `most said` is
-    the share of clips of which the same sentence is said, that which is said most; `most said in training` is
-    that of the sentence which people wrote most often for training clips, the first of several such.
+    - `different`: distinct captions over clips.
+    - `different and right`: the same, counting only captions whose every bigram is in the clip's references.
+    - `different bigrams`: distinct bigrams over bigrams.
+    - `most said`: the share of clips with the most frequent caption.
+    - `most said in training`: the share of clips with the most frequent training caption, the first of a tie.
 
     Args:
         training: captions of the training clips; without any, the last share is left out.
     """
-    said = {clip: tuple(tokenize(caption)) for clip, caption in captions.items()}
-    counts, bigrams = Counter(said.values()), [pair for words in said.values() for pair in pairwise(words)]
-    right = {words for clip, words in said.items() if _is_right(words, references[clip])}
-    clips = max(len(said), 1)
+    tokens = {clip: tuple(tokenize(caption)) for clip, caption in captions.items()}
+    counts = Counter(tokens.values())
+    bigrams = [pair for words in tokens.values() for pair in pairwise(words)]
+    supported = {words for clip, words in tokens.items() if _is_supported(words, references[clip])}
+    num_clips = max(len(tokens), 1)
     shares = {
-        "different": len(counts) / clips,
-        "different and right": len(right) / clips,
+        "different": len(counts) / num_clips,
+        "different and right": len(supported) / num_clips,
         "different bigrams": len(set(bigrams)) / max(len(bigrams), 1),
-        "most said": max(counts.values(), default=0) / clips,
+        "most said": max(counts.values(), default=0) / num_clips,
     }
-    written = Counter(tuple(tokenize(caption)) for caption in training)
-    if written:
-        shares["most said in training"] = counts[max(written, key=lambda words: written[words])] / clips
+    training_counts = Counter(tuple(tokenize(caption)) for caption in training)
+    if training_counts:
+        most_frequent = max(training_counts, key=lambda words: training_counts[words])
+        shares["most said in training"] = counts[most_frequent] / num_clips
     return shares
 
 
-def _is_right(words: Sequence[str], references: Iterable[str]) -> bool:
+def _is_supported(words: Sequence[str], references: Iterable[str]) -> bool:
+    """Whether there are bigrams and all of them are in the references."""
     pairs = set(pairwise(words))
     return bool(pairs) and pairs <= {pair for sentence in references for pair in pairwise(tokenize(sentence))}

@@ -1,4 +1,4 @@
-"""Faults of captions that rules can find and that n-gram metrics hardly see."""
+"""Rules that find grammatical and semantic faults of captions that n-gram metrics hardly punish."""
 
 from __future__ import annotations
 
@@ -8,26 +8,31 @@ from collections.abc import Iterable, Sequence
 from ctsan.text.tokens import tokenize
 
 _FINITE = re.compile(r"is|are|was|were")
-# After one of these a finite verb has a subject of its own, and after a relative one the main clause goes on.
+# After one of these words a new clause begins, with its own subject and finite verb. After a relative pronoun
+# the main clause continues, so two finite verbs may follow.
 _NEW_CLAUSE = re.compile(r"after|and|as|because|before|but|how|if|or|so|then|until|when|while|why")
-_FIRST = re.compile(r"after|as|before|if|once|since|until|when|while")  # of a sentence: two clauses follow
-_PRONOUN = re.compile(r"he|it|she|they|we|you")  # a subject of its own: "the dish he is making"
+_SUBORDINATING = re.compile(
+    r"after|as|before|if|once|since|until|when|while"
+)  # as first word: two clauses follow
+_PRONOUN = re.compile(
+    r"he|it|she|they|we|you"
+)  # the subject of a clause without "that": "the dish he is making"
 _RELATIVE = re.compile(r"that|what|where|which|who|whom|whose")
 _PREPOSITION = re.compile(r"about|at|by|for|from|in|into|near|of|on|over|through|to|under|with|holding")
-# Heads of subjects, and what they never do.
+# Subjects that are things, and actions that things never do.
 _THING = re.compile(
     r"ball|boat|bowl|building|car|clip|computer|cup|dish|food|game|guitar|house|ingredients|kitchen|meal"
     r"|motorcycle|movie|onion|pan|paper|phone|picture|pot|recipe|road|room|screen|song|stage|street|table|train"
     r"|truck|vehicle|water"
 )
-_DEED = re.compile(
+_ACTION = re.compile(
     r"acting|applying|arguing|chatting|crying|dancing|discussing|drinking|eating|explaining|holding|kissing"
     r"|laughing|looking|reading|singing|sleeping|smiling|speaking|swimming|talking|walking|watching|wearing"
 )
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Of whole words: FINITE, ARTICLE, PERSON, THING and CLAUSE stand for any of theirs."""
+    """Compile a pattern of whole words; FINITE, ARTICLE, PERSON, THING and CLAUSE match any of their words."""
     for name, words in (
         ("FINITE", _FINITE.pattern),
         ("ARTICLE", "a|an|the"),
@@ -39,7 +44,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\S)(?:{text})(?!\S)")
 
 
-# What is found, and what to say of it.
+# Patterns, and the descriptions of their faults with the matched groups.
 _PATTERNS = tuple(
     (_pattern(text), fault)
     for text, fault in (
@@ -85,22 +90,23 @@ _PATTERNS = tuple(
 
 
 def grammar_fault(caption: str) -> str | None:
-    """The first fault of a caption, in words; None where no rule finds one."""
+    """A description of the first fault of a caption; None if no rule matches."""
     words = tokenize(caption)
     if not words:
         return "it is empty"
-    return _second_verb(words) or _known_pattern(" ".join(words)) or _thing_that_acts(words)
+    return _second_verb(words) or _pattern_fault(" ".join(words)) or _thing_that_acts(words)
 
 
-def _known_pattern(sentence: str) -> str | None:
+def _pattern_fault(sentence: str) -> str | None:
     for pattern, fault in _PATTERNS:
-        if found := pattern.search(sentence):
-            return fault.format(*found.groups())
+        if match := pattern.search(sentence):
+            return fault.format(*match.groups())
     return None
 
 
 def _second_verb(words: Sequence[str]) -> str | None:
-    finite = -1 if _FIRST.fullmatch(words[0]) else 0  # verbs of this clause
+    """A second finite verb in a clause."""
+    finite = -1 if _SUBORDINATING.fullmatch(words[0]) else 0  # finite verbs of this clause
     for place, word in enumerate(words):
         if _NEW_CLAUSE.fullmatch(word) and place:
             finite = 0
@@ -114,17 +120,17 @@ def _second_verb(words: Sequence[str]) -> str | None:
 
 
 def _thing_that_acts(words: Sequence[str]) -> str | None:
-    """Of the first subject alone, and only where nothing comes between it and its verb."""
-    for subject, verb, deed in zip(words, words[1:], words[2:], strict=False):
+    """A thing that does what only a person does; checks the first subject, if its verb follows directly."""
+    for subject, verb, action in zip(words, words[1:], words[2:], strict=False):
         if _PREPOSITION.fullmatch(subject) or _NEW_CLAUSE.fullmatch(subject) or _RELATIVE.fullmatch(subject):
             return None
         if _FINITE.fullmatch(verb):
-            acts = _THING.fullmatch(subject) and _DEED.fullmatch(deed)
-            return f"a {subject} that is {deed}" if acts else None
+            acts = _THING.fullmatch(subject) and _ACTION.fullmatch(action)
+            return f"a {subject} that is {action}" if acts else None
     return None
 
 
 def faulty_share(captions: Iterable[str]) -> float:
-    """The share of captions with a fault; 0 without any."""
+    """The share of captions with a fault; 0 without captions."""
     faults = [grammar_fault(caption) is not None for caption in captions]
     return sum(faults) / max(len(faults), 1)

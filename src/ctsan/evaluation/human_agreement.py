@@ -1,6 +1,6 @@
-"""How well people describe clips: captions of theirs, each judged by the others of its clip.
+"""Human agreement: score each human caption against the other captions of its clip.
 
-What a system can hope for on a corpus: where people do not agree, none can agree with all of them.
+This bounds what a model can reach on a corpus: where people disagree, no caption agrees with all of them.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from pathlib import Path
 import numpy as np
 
 from ctsan.evaluation.clip_statistics import ClipStatistic
-from ctsan.evaluation.coco_metrics import Judgement, judge_captions
+from ctsan.evaluation.coco_metrics import CaptionScores, score_captions
 
 
-def judge_people(captions: Mapping[str, Sequence[str]], *, per_clip: int, java: Path | None) -> Judgement:
-    """Judge the first captions of each clip as a system's would be.
+def score_human_captions(
+    captions: Mapping[str, Sequence[str]], *, per_clip: int, java: Path | None
+) -> CaptionScores:
+    """Score the first captions of each clip as if a model had written them.
 
-    A person is judged by one caption fewer than a system, which makes the figures a little lower.
+    A human caption has one reference fewer than a model's, which lowers its scores a little.
 
     Args:
-        captions: of each clip; one that has a single caption is left out.
-        per_clip: at most so many are judged, each by all others.
-        java: what `find_java` found.
+        captions: by clip; clips with a single caption are left out.
+        per_clip: the most captions of a clip to score, each against all others.
+        java: the result of `find_java`.
     """
-    others: dict[str, list[str]] = {}
-    said: dict[str, str] = {}
-    firsts: list[int] = []  # of each clip, among all that are judged
-    for clip, own in captions.items():
-        if len(own) > 1:
-            firsts.append(len(said))
-            for number, caption in enumerate(own[:per_clip]):
-                others[f"{clip} {number}"] = [*own[:number], *own[number + 1 :]]
-                said[f"{clip} {number}"] = caption
-    found = judge_captions(others, said, java=java)
-    statistics = {
-        metric: ClipStatistic(
-            np.add.reduceat(statistic.rows, firsts, axis=0), statistic.of_sums
-        )  # a row a clip
-        for metric, statistic in found.statistics.items()
+    references: dict[str, list[str]] = {}
+    scored: dict[str, str] = {}
+    first_rows: list[int] = []  # the first row of each clip among all scored captions
+    for clip, clip_captions in captions.items():
+        if len(clip_captions) > 1:
+            first_rows.append(len(scored))
+            for number, caption in enumerate(clip_captions[:per_clip]):
+                references[f"{clip} {number}"] = [*clip_captions[:number], *clip_captions[number + 1 :]]
+                scored[f"{clip} {number}"] = caption
+    scores = score_captions(references, scored, java=java)
+    statistics = {  # one row per clip, not per caption
+        metric: ClipStatistic(np.add.reduceat(statistic.rows, first_rows, axis=0), statistic.of_sums)
+        for metric, statistic in scores.statistics.items()
     }
-    return found._replace(statistics=statistics)
+    return scores._replace(statistics=statistics)

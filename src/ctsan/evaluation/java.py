@@ -1,4 +1,4 @@
-"""Java, which the official tokeniser and METEOR run on: found, checked, and never waited for without end."""
+"""Find and run Java, which the PTB tokeniser and METEOR need, always with a time limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ctsan.errors import CtsanError
 
 HOW_TO_GET_JAVA = (
     "Install it (Debian, Ubuntu: apt install default-jre-headless; macOS: brew install openjdk; Windows: "
-    "winget install EclipseAdoptium.Temurin.21.JRE; conda: conda install openjdk), or let JAVA_HOME name its "
+    "winget install EclipseAdoptium.Temurin.21.JRE; conda: conda install openjdk), or set JAVA_HOME to its "
     "folder."
 )
 
@@ -20,21 +20,21 @@ _CHECK_SECONDS = 60
 
 
 class JavaError(CtsanError):
-    """A program for Java failed or took too long."""
+    """A Java program failed or took too long."""
 
 
 def find_java() -> Path | None:
-    """A Java that runs: the one of JAVA_HOME where that is set, else the one on the path, else none.
+    """The Java of JAVA_HOME if that is set, else the one on the PATH; None if there is none that runs.
 
-    It is run, for on some systems `java` is there only to say that Java is not.
+    Starts it, because on some systems `java` is only a stub that says how to install Java.
     """
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
-    if found is None:
+    executable = shutil.which("java", path=str(Path(home, "bin")) if home else None)
+    if executable is None:
         return None
-    java = Path(found).absolute()
+    java = Path(executable).absolute()
     try:
-        checked = subprocess.run(
+        process = subprocess.run(
             [java, "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -43,31 +43,31 @@ def find_java() -> Path | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return java if checked.returncode == 0 else None
+    return java if process.returncode == 0 else None
 
 
 def run_java(
     java: Path, arguments: Sequence[str], lines: Sequence[str], *, folder: Path, seconds: float
 ) -> list[str]:
-    """A program's answers to lines, one each.
+    """Run a Java program on input lines; returns its output lines, one per input line.
 
-    It gets all of them at once, so that neither side can wait for the other; it is killed when its time is
-    up or this process is interrupted, and ends by itself, having no more input, when this process ends.
+    The program gets all input at once, so that neither side waits for the other. It is killed when its time
+    is up or this process is interrupted, and reaches the end of its input when this process ends.
 
     Args:
         lines: without line breaks.
-        folder: where the program's files are; arguments name them from there, for Java programs find their
-            own badly under paths with spaces.
+        folder: the working directory, with the program's files. Arguments name them relative to it, because
+            Java programs often fail to find their files under paths with spaces.
 
     Raises:
-        JavaError: it failed, took more than `seconds`, or did not answer each line.
+        JavaError: it failed, took more than `seconds`, or did not answer every line.
     """
     what = " ".join(arguments)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [java, "-Dfile.encoding=UTF-8", *arguments],
             cwd=folder,
-            env={**os.environ, "LC_ALL": "C.UTF-8"},  # by which Java reads names of files
+            env={**os.environ, "LC_ALL": "C.UTF-8"},  # the encoding of file names in Java
             input="".join(f"{line}\n" for line in lines).encode("utf-8", "replace"),
             capture_output=True,
             timeout=seconds,
@@ -75,16 +75,16 @@ def run_java(
         )
     except subprocess.TimeoutExpired as error:
         raise JavaError(
-            f"{java} {what}: no end after {seconds:.0f} s. Try when the machine is less busy."
+            f"{java} {what}: not finished after {seconds:.0f} s. Try again when the machine is less busy."
         ) from error
     except OSError as error:
         raise JavaError(f"{java} {what}: {error.strerror}. {HOW_TO_GET_JAVA}") from error
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
-        raise JavaError(f"{java} {what}: failed with {done.returncode}: {said[0]}. {HOW_TO_GET_JAVA}")
-    answers = done.stdout.decode("utf-8", "replace").split("\n")[:-1]
+    if process.returncode != 0:
+        messages = process.stderr.decode("utf-8", "replace").strip().splitlines() or ["no error message"]
+        raise JavaError(f"{java} {what}: failed with {process.returncode}: {messages[0]}. {HOW_TO_GET_JAVA}")
+    answers = process.stdout.decode("utf-8", "replace").split("\n")[:-1]
     if len(answers) != len(lines):
         raise JavaError(
-            f"{java} {what}: {len(answers)} answers to {len(lines)} lines. Install pycocoevalcap anew."
+            f"{java} {what}: {len(answers)} answers to {len(lines)} lines. Reinstall pycocoevalcap."
         )
     return answers

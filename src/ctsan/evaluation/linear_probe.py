@@ -1,4 +1,4 @@
-"""What a ridge regression reads out of features: a first, cheap measure of a backbone."""
+"""A linear probe: ridge regression from features to concept words, a cheap first measure of a backbone."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ctsan.text.vocabulary import Vocabulary
 from ctsan.video.store import FeatureStore
 
 COMMONEST = "(always the commonest words)"
-PENALTY = 3.0  # the best on validation of both EfficientNet-Lite0 (1280 channels) and TinyViT-5M (320)
+PENALTY = 3.0  # the best on validation for both EfficientNet-Lite0 (1280 channels) and TinyViT-5M (320)
 TOP = 10
 
 Matrix = NDArray[np.float32]
 
 
 class RidgeRegression:
-    """Ridge regression from standardised features to all targets at once, in closed form, for any penalty.
+    """Ridge regression in closed form from standardised features to all targets, for any penalty.
 
-    The normal equations are solved by the eigenvectors of XᵀX, or of XXᵀ where there are fewer clips than
-    channels: they are found once, and each penalty costs a product of matrices.
+    It solves the normal equations by the eigenvectors of XᵀX, or of XXᵀ if there are fewer clips than
+    channels. The decomposition is computed once; each penalty then costs one matrix product.
     """
 
     def __init__(self, x: Matrix, y: Matrix) -> None:
@@ -48,7 +48,7 @@ class RidgeRegression:
     def predict(self, x: Matrix, *, penalty: float = PENALTY) -> Matrix:
         """Args:
         x: (m, C).
-        penalty: times the number of channels, of the squared weights.
+        penalty: λ; the loss adds λ · C · ‖w‖².
         """
         shrunk = self._targets / (self._eigenvalues + penalty * x.shape[1])[:, None]
         predicted: Matrix = (self._standardised(x) @ self._basis @ shrunk + self.target_mean).astype(
@@ -62,9 +62,10 @@ class RidgeRegression:
 
 
 def probe_words(corpus: Corpus, stores: Mapping[str, FeatureStore]) -> dict[str, float]:
-    """Precision of the ten surest concept words on clips of val and test, for each store and for no features.
+    """Precision at 10 of predicted concept words on the clips of val and test, per store.
 
-    The probe learns from the training clips' features, averaged over time and space.
+    The probe learns from the training clips' features, averaged over time and space. The entry `COMMONEST`
+    is the baseline without features: the most frequent words for every clip.
 
     Raises:
         UsageError: there are too few captioned clips with features.
@@ -74,19 +75,19 @@ def probe_words(corpus: Corpus, stores: Mapping[str, FeatureStore]) -> dict[str,
     concepts = train_concepts(train)
     train_y, y = word_truth(concepts, train), word_truth(concepts, held_out)
     commonest = np.tile(train_y.mean(axis=0), (len(y), 1))
-    found = {COMMONEST: float(precision_at_top(commonest, y).mean())}
+    precisions = {COMMONEST: float(precision_at_top(commonest, y).mean())}
     for name, store in stores.items():
         regression = RidgeRegression(mean_features(store, train), train_y)
         scores = regression.predict(mean_features(store, held_out))
-        found[name] = float(precision_at_top(scores, y).mean())
-    return found
+        precisions[name] = float(precision_at_top(scores, y).mean())
+    return precisions
 
 
 def probe_clips(corpus: Corpus, stores: Collection[FeatureStore]) -> dict[Split, list[Clip]]:
-    """The captioned clips of train, val and test that every store has features of.
+    """The captioned clips of train, val and test that have features in every store.
 
     Raises:
-        UsageError: there is none to learn from, or none to measure on.
+        UsageError: there is no clip to train on, or none to measure on.
     """
     splits: tuple[Split, ...] = ("train", "val", "test")
     clips = {
@@ -101,7 +102,7 @@ def probe_clips(corpus: Corpus, stores: Collection[FeatureStore]) -> dict[Split,
     if not clips["train"] or not held_out:
         raise UsageError(
             f"{corpus.place}: a probe learns from captioned clips of the split 'train' and is measured on "
-            f"those of 'val' and 'test', and there are {len(clips['train'])} and {held_out}. 'ctsan corpus "
+            f"those of 'val' and 'test'; there are {len(clips['train'])} and {held_out}. 'ctsan corpus "
             "check' shows the splits."
         )
     return clips
@@ -114,7 +115,7 @@ def train_concepts(train: Sequence[Clip]) -> Concepts:
 
 
 def word_truth(concepts: Concepts, clips: Sequence[Clip]) -> Matrix:
-    """(clips, V), 1 where somebody used a candidate for the clip."""
+    """(clips, V), 1 where a candidate is in the clip's captions."""
     truth = np.zeros((len(clips), len(concepts)), dtype=np.float32)
     for row, clip in enumerate(clips):
         truth[row, concepts.reference(clip.captions)] = 1
@@ -122,23 +123,23 @@ def word_truth(concepts: Concepts, clips: Sequence[Clip]) -> Matrix:
 
 
 def mean_features(store: FeatureStore, clips: Sequence[Clip]) -> Matrix:
-    """(clips, C), averaged over time and space."""
+    """(clips, C), features averaged over time and space."""
     return np.stack([store[clip.id].maps.astype(np.float32).mean(axis=(0, 1, 2)) for clip in clips])
 
 
 def precision_at_top(scores: Matrix, truth: Matrix, *, top: int = TOP) -> Matrix:
-    """The share of the words with the highest scores that somebody used for the clip: one value a clip."""
+    """The share of the `top` words with the highest scores that are in the clip's captions, (clips,)."""
     highest = np.argsort(-scores, axis=1, kind="stable")[:, :top]
     precision: Matrix = np.take_along_axis(truth, highest, axis=1).mean(axis=1)
     return precision
 
 
 def precision_by_rise(scores: Matrix, frequency: Matrix, truth: Matrix, *, top: int = TOP) -> Matrix:
-    """`precision_at_top` of the words whose score p rises furthest above their frequency q: by p - q.
+    """`precision_at_top` of the words ranked by p - q, the score p minus the training frequency q.
 
-    A word that is said of every second clip must be surer than that to be among them.
+    A frequent word ranks high only if its score exceeds its frequency.
 
     Args:
-        frequency: (V,), the share of training clips for which somebody used the word.
+        frequency: (V,), the share of training clips with the word in their captions.
     """
     return precision_at_top(scores - frequency, truth, top=top)

@@ -1,4 +1,4 @@
-"""The Penn Treebank tokeniser of Stanford CoreNLP, as pycocoevalcap uses it: published figures rest on it."""
+"""The Penn Treebank tokeniser of Stanford CoreNLP as pycocoevalcap uses it, the one of published figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECONDS_PER_SENTENCE = 0.02
 
 
 def ptb_tokens(sentences: Sequence[str], java: Path) -> list[str]:
-    """Lower-case tokens of each sentence without punctuation, with spaces between.
+    """Lower-case tokens of each sentence without punctuation, joined by spaces.
 
     Raises:
         JavaError: the tokeniser failed.
@@ -30,5 +30,5 @@ def ptb_tokens(sentences: Sequence[str], java: Path) -> list[str]:
         seconds=_SECONDS + _SECONDS_PER_SENTENCE * len(sentences),
     )
     dropped = frozenset(ptbtokenizer.PUNCTUATIONS)
-    # A blank alone parts tokens: some, such as "1 1/2", hold another kind of space.
+    # Split at plain spaces only: tokens such as "1 1/2" contain a no-break space.
     return [" ".join(token for token in line.rstrip().split(" ") if token not in dropped) for line in lines]

@@ -1,4 +1,4 @@
-"""Does a trace look at what its concept word names? Only a corpus that knows where things are can say."""
+"""Whether a trace attends to the object that its concept word names; needs a corpus with object boxes."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Box = tuple[float, float, float, float]  # left, top, right, bottom, as shares of the picture
+Box = tuple[float, float, float, float]  # left, top, right, bottom, relative to the frame's size
 Numbers = NDArray[np.float64]
 
 
 class OnRegion(NamedTuple):
-    """Of one trace in one frame."""
+    """How one trace's attention in one frame overlaps a region."""
 
-    mass: float  # of its attention that lies on the region, if a cell's attention is spread evenly over it
-    by_chance: float  # the same of a trace that looks at all cells alike
-    peak: bool  # whether the middle of the cell it looks at most is on the region
+    mass: float  # the attention on the region, if the attention of a cell is uniform over the cell
+    by_chance: float  # the same for uniform attention over all cells
+    peak: bool  # whether the centre of the cell with the highest attention is in the region
 
 
 def attention_on_region(
     attention: Numbers, rows: Numbers, columns: Numbers, boxes: Sequence[Box]
 ) -> OnRegion:
-    """How much of a trace's attention (h, w) lies on boxes that do not overlap.
+    """The overlap of a trace's attention with a region of disjoint boxes.
 
     Args:
-        rows, columns: borders of the cells, from 0 to 1; one more of each than cells.
+        attention: (h, w).
+        rows, columns: the cell borders from 0 to 1, (h + 1,) and (w + 1,).
     """
     covered = sum(
         np.outer(_covered(rows, top, bottom), _covered(columns, left, right))
@@ -39,7 +40,7 @@ def attention_on_region(
 
 
 def _covered(borders: Numbers, low: float, high: float) -> Numbers:
-    """The share of each cell that lies between two places, along one side."""
+    """The share of each cell that lies between `low` and `high`, along one axis."""
     starts, ends = borders[:-1], borders[1:]
     inside = np.minimum(ends, high) - np.maximum(starts, low)
     shares: Numbers = np.clip(inside, 0, None) / (ends - starts)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask
-from ctsan.tasks.building import PRIMARY_METRICS
-from ctsan.tasks.reliance import ANSWER_NOUNS, WordSource
+from ctsan.tasks.registry import TASKS
+from ctsan.tasks.reliance import WordSource
 
 TASK_TITLES: dict[MeasuredTask, str] = {
     "describe": "description",
@@ -65,13 +65,13 @@ def changed_metric(source: WordSource) -> str:
 
 
 def _reliance_columns(task: MeasuredTask, title: str, *, in_percent: bool = False) -> tuple[Column, ...]:
-    metric = PRIMARY_METRICS[task]
+    metric = TASKS[task].primary_metric
     sources: dict[WordSource, str] = {
         "own": title,
         "another": f"{title}, another's",
         "none": f"{title}, none",
     }
-    changed = Column(task, changed_metric("another"), f"{ANSWER_NOUNS[task]} changed %", in_percent=True)
+    changed = Column(task, changed_metric("another"), f"{TASKS[task].answer_noun} changed %", in_percent=True)
     return (
         *(
             Column(task, reliance_metric(metric, source), text, in_percent)

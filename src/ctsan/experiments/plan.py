@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 from ctsan.config import Settings, load_settings
 from ctsan.errors import UsageError, did_you_mean
 from ctsan.experiments.layout import TABLES, Table
 from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask
-from ctsan.tasks.building import TaskName
+from ctsan.tasks.registry import task_settings
 
-TrainedTask = Literal["detect"] | TaskName  # 'detect': of a detector alone
+TrainedTask = str  # 'detect': of a detector alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,8 @@ def settings_of(training: Training, *, profile: str, overrides: Sequence[str]) -
         fixed.append("training.freeze_clip_encoder=false")
     steps = load_settings(profile, overrides).training.steps
     fixed += [f"training.steps={steps}", f"training.seed={training.seed}"]
-    return load_settings(profile, (*overrides, *fixed), task=None if is_detector else training.task)
+    given = (*overrides, *fixed)
+    return load_settings(profile, given) if is_detector else task_settings(training.task, profile, given)
 
 
 _NO_JOINT_EMBEDDING = "it counts where a joint embedding stands beside the describing model: here none does"

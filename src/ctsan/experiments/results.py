@@ -12,13 +12,13 @@ import numpy as np
 from ctsan.data.corpus import Corpus
 from ctsan.evaluation.bootstrap import Interval, compare_over_seeds, interval, over_seeds
 from ctsan.evaluation.clip_statistics import ClipStatistic, mean_of, ratio
-from ctsan.evaluation.coco_metrics import judge_systems
+from ctsan.evaluation.coco_metrics import score_systems
 from ctsan.evaluation.diversity import diversity
 from ctsan.evaluation.items import item_statistics
 from ctsan.experiments.layout import TASK_TITLES, Column, Table, changed_metric, reliance_metric
 from ctsan.experiments.paper import CLAIMS, COMPARED_BY, Claim, figure
 from ctsan.experiments.systems import ENSEMBLES, MeasuredTask, label_of
-from ctsan.tasks.building import PRIMARY_METRICS
+from ctsan.tasks.registry import TASKS
 from ctsan.tasks.reliance import WordSource, changed_share
 
 Verdict = Literal["holds", "does not hold", "cannot tell"]
@@ -108,7 +108,7 @@ def measure_all(
         if task == "describe"
         for seed, own in enumerate(seeds)
     }
-    judged = judge_systems(captions, said, java=java) if said else {}
+    judged = score_systems(captions, said, java=java) if said else {}
     notes = tuple(dict.fromkeys(note for one in judged.values() for note in one.notes))
     with_others = reliance or {}
     said_with_others = {
@@ -119,7 +119,7 @@ def measure_all(
         for source, own in sources.items()
     }
     if said_with_others:
-        judged |= judge_systems(captions, said_with_others, java=java, meteor=False)
+        judged |= score_systems(captions, said_with_others, java=java, meteor=False)
     measured = {}
     for (row, task), seeds in answers.items():
         statistics: list[dict[str, ClipStatistic]] = []
@@ -135,7 +135,7 @@ def measure_all(
             else:
                 statistics.append(item_statistics(task, own))
         for seed, sources in enumerate(with_others.get((row, task), ())):
-            metric, own = PRIMARY_METRICS[task], statistics[seed]
+            metric, own = TASKS[task].primary_metric, statistics[seed]
             own[reliance_metric(metric, "own")] = own[metric]
             for source, other in sources.items():
                 found = (

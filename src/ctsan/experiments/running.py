@@ -24,7 +24,7 @@ from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
 from ctsan.runs.run_folder import Origin, check_folder, create_run, training_alone, weights_digest
 from ctsan.runs.trained_run import WORDS_FOLDER, load_runs, read_recipe, write_recipe
-from ctsan.tasks.building import Model, TaskName, build_task, init_from_clips
+from ctsan.tasks.building import Model, build_task, init_from_clips
 from ctsan.tasks.clip_encoders import build_clip_encoder
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.concepts import measure_concepts
@@ -71,7 +71,7 @@ class ExperimentContext:
         told = repr((self.store.manifest.recipe, clips, items))
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
-    def test_task(self, task: TaskName, settings: Settings, model: Any) -> Task[Any]:
+    def test_task(self, task: str, settings: Settings, model: Any) -> Task[Any]:
         """A task that is measured on the test clips and knows no others."""
         own = {place: items for place, items in self.corpus.items.items() if place[1] == "test"}
         clips = replace(self.corpus, clips=self.corpus.split("test"), items=own)
@@ -234,7 +234,7 @@ def _measured(
     reliance: dict[str, object] = {}
     for task in system.measured:
         if system.training(task) == training.task:
-            asked: TaskName = "embed" if (training.task, task) == ("embed", "rank") else task
+            asked: str = "embed" if (training.task, task) == ("embed", "rank") else task
             test = context.test_task(asked, settings, model)
             if reads_concepts(model):
                 own, *others = answers_by_source(test, member, QUICK_SOURCES).items()

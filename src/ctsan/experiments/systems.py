@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ctsan.tasks.building import TaskName
-
 MeasuredTask = Literal["describe", "fill", "choose", "rank"]
 ALL: tuple[MeasuredTask, ...] = ("describe", "fill", "choose", "rank")
 
@@ -20,9 +18,9 @@ class System:
     about: str
     measured: tuple[MeasuredTask, ...]
     overrides: tuple[str, ...] = ()
-    learns: TaskName | None = None  # one training for all that is measured; by default one for each
+    learns: str | None = None  # one training for all that is measured; by default one for each
 
-    def training(self, measured: MeasuredTask) -> TaskName:
+    def training(self, measured: MeasuredTask) -> str:
         """The task to train for what is measured."""
         return self.learns or measured
 

@@ -19,7 +19,7 @@ from ctsan.experiments.showing import shown_examples
 from ctsan.experiments.systems import ALL, ENSEMBLES, SYSTEMS, MeasuredTask
 from ctsan.io.atomic import replacing, write_json
 from ctsan.runs.run_folder import open_run
-from ctsan.tasks.building import PRIMARY_METRICS
+from ctsan.tasks.registry import TASKS
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 
 FILES = ("tables.md", "tables.tex", "tables.csv", "tables.json", "tables.html")
@@ -84,7 +84,7 @@ def facts_of(context: ExperimentContext, plan: Plan, command: str) -> list[tuple
 
 def _trainings(context: ExperimentContext, plan: Plan, task: MeasuredTask) -> tuple[str, Mapping[str, Line]]:
     """The primary metric on validation at each evaluation, a mean over the seeds that are done."""
-    metric = PRIMARY_METRICS[task]
+    metric = TASKS[task].primary_metric
     lines = {}
     for name in plan.systems:
         system = SYSTEMS[name]

@@ -44,7 +44,6 @@ from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.runs.pack_folder import DEFAULT
 from ctsan.runs.trained_run import TrainedRun, answering, load_runs, naming_concepts
 from ctsan.tasks.blank import split_at_blanks
-from ctsan.tasks.building import TaskName
 from ctsan.tasks.loaded_model import joined
 from ctsan.tasks.scoring import ensemble_scores, score_all
 from ctsan.text.tokens import tokenize
@@ -334,7 +333,7 @@ class Predictor:
                 ranked.append(RankedClip(seen[place][0], float(scores[place]), seen[place][1], weights))
         return Ranking(query, tuple(ranked), tuple(errors), unknown)
 
-    def _asked(self, task: TaskName) -> list[TrainedRun]:
+    def _asked(self, task: str) -> list[TrainedRun]:
         """The runs that answer, ready to do so."""
         runs = answering(self.runs, task)
         with self._featurizer.stopwatch("load"):

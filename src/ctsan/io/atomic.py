@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Atomic writes: a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well, and goes otherwise.
+    """Yield a temporary file beside `path`; it replaces `path` unless the block raises, then it is deleted.
 
-    Its name is always the same, so that what a killed process leaves is overwritten by the next one; two
-    processes that might write one path at a time must hold a lock.
+    The temporary name is fixed, so the next write overwrites what a killed process left. Processes that may
+    write the same path concurrently must hold a lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
@@ -25,11 +25,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write readable JSON, with the same bytes for the same value."""
+    """Write indented JSON atomically; the same value gives the same bytes."""
     text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
     try:
         content = text.encode()
-    except UnicodeEncodeError:  # a file name of another encoding
+    except UnicodeEncodeError:  # a file name that is not UTF-8
         content = (json.dumps(value, indent=1) + "\n").encode()
     with replacing(path) as temporary:
         temporary.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Where to compute: CUDA, Apple's GPU, or the processor, and on how many cores."""
+"""The device to compute on (CUDA, Apple MPS or CPU) and the number of usable cores."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Literal
 
 Device = Literal["cuda", "mps", "cpu"]
 
-# Drivers of NVIDIA, AMD and Windows' Linux: without one there is no GPU, and importing torch takes seconds.
+# Device files of the NVIDIA, AMD and WSL drivers. Without one there is no GPU, and the check saves importing
+# torch, which takes seconds.
 _GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 
 
 def best_device() -> Device:
+    """The fastest available device."""
     if sys.platform == "linux" and not any(file.exists() for file in _GPU_FILES):
         return "cpu"
     import torch
@@ -26,7 +28,7 @@ def best_device() -> Device:
 
 
 def usable_cores() -> int:
-    """The cores that this process may run on; a scheduler may keep them below the machine's."""
+    """The number of cores that this process may use; a scheduler may allow fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Where the time of a command goes."""
+"""Measure how long the parts of a command take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Stopwatch:
-    """Seconds spent in named parts; parts that run side by side each count in full."""
+    """Accumulates the seconds spent in each named part; parts that run in parallel each count in full."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

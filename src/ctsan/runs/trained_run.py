@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from torch import Tensor
 from torch.nn import init
@@ -21,23 +21,15 @@ from ctsan.io.device import best_device
 from ctsan.runs.checkpoint import WEIGHTS_FILE, check_weights, fill_with, read_weights
 from ctsan.runs.pack_folder import PACK_FILE, runs_of_pack
 from ctsan.runs.run_folder import members_of, open_run
-from ctsan.tasks.building import TaskName, build_model
+from ctsan.tasks.building import build_model
 from ctsan.tasks.loaded_model import LoadedModel
+from ctsan.tasks.registry import TASKS
 from ctsan.text.embedding import Embedding
 from ctsan.text.words import Words
 from ctsan.video.store import Recipe
 
 WORDS_FOLDER = "words"
 FEATURES_FILE = "features.json"
-
-TASKS: tuple[TaskName, ...] = get_args(TaskName)
-_EMBEDDING_DECIDES: tuple[TaskName, ...] = ("choose", "rank")  # alone, where there is a joint embedding
-# Tasks whose runs may stand beside those of another task.
-_HELPERS: Mapping[TaskName, tuple[TaskName, ...]] = {
-    "describe": ("embed",),
-    "choose": ("embed",),
-    "rank": ("choose", "embed"),
-}
 
 
 class SkipInit(TorchFunctionMode):
@@ -63,7 +55,7 @@ class SkipInit(TorchFunctionMode):
 @dataclass(frozen=True, eq=False)
 class TrainedRun:
     folder: Path
-    task: TaskName
+    task: str
     settings: Settings
     recipe: Recipe  # of the features that it was trained on
 
@@ -130,7 +122,7 @@ def run_folders(folder: Path) -> list[Path]:
     return runs_of_pack(folder) or members_of(folder) or [folder]
 
 
-def run_to_start_from(folder: Path, task: TaskName) -> Path:
+def run_to_start_from(folder: Path, task: str) -> Path:
     """The one run that a training starts from: of a pack the one of the same task, or its first.
 
     Raises:
@@ -141,19 +133,17 @@ def run_to_start_from(folder: Path, task: TaskName) -> Path:
     return next(iter(same or packed), folder)
 
 
-def answering(runs: Sequence[TrainedRun], task: TaskName) -> list[TrainedRun]:
+def answering(runs: Sequence[TrainedRun], task: str) -> list[TrainedRun]:
     """The runs that answer questions of a task together.
 
-    How well sentences suit clips, which is what `choose` and `rank` ask, is for joint embeddings alone to say
-    where there are any. Of runs of `rank` and `choose` beside them a tenth gains .008 MRR on 55 clips and
-    nothing on 299, and larger shares gain nothing or do harm: bench/ensembles.py, docs/search.md.
+    Runs of a task that `decides` it answer alone: joint embeddings, for `choose` and `rank`.
 
     Raises:
         UsageError: none can.
     """
-    embedding = [run for run in runs if run.task == "embed"]
-    if task in _EMBEDDING_DECIDES and embedding:
-        return embedding
+    deciding = [run for run in runs if task in TASKS[run.task].decides]
+    if deciding:
+        return deciding
     if not can_answer(runs, task):
         found = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
         raise UsageError(
@@ -163,9 +153,9 @@ def answering(runs: Sequence[TrainedRun], task: TaskName) -> list[TrainedRun]:
     return [run for run in runs if _is_able(run, task)]
 
 
-def can_answer(runs: Sequence[TrainedRun], task: TaskName) -> bool:
+def can_answer(runs: Sequence[TrainedRun], task: str) -> bool:
     """Whether any of the runs answers questions of a task by itself."""
-    return any(run.task == task or (run.task == "embed" and task in _EMBEDDING_DECIDES) for run in runs)
+    return any(run.task == task or task in TASKS[run.task].decides for run in runs)
 
 
 def naming_concepts(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
@@ -174,7 +164,7 @@ def naming_concepts(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
     return [run for run in detecting if run.task == "describe"] or detecting
 
 
-def common_task(runs: Sequence[TrainedRun]) -> TaskName:
+def common_task(runs: Sequence[TrainedRun]) -> str:
     """The task that all runs do as one.
 
     Raises:
@@ -191,8 +181,8 @@ def common_task(runs: Sequence[TrainedRun]) -> TaskName:
     )
 
 
-def _is_able(run: TrainedRun, task: TaskName) -> bool:
-    return run.task in (task, *_HELPERS.get(task, ()))
+def _is_able(run: TrainedRun, task: str) -> bool:
+    return run.task in (task, *TASKS[task].helpers)
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:

@@ -1,1 +1,1 @@
-"""A library of videos and pictures that is indexed once and searched by sentence, by clip and by concept."""
+"""Index videos and pictures once, then search them by sentence, by clip and by concept word."""

@@ -1,4 +1,4 @@
-"""Rows of numbers in .npy files that grow, to be memory-mapped."""
+"""Memory-mapped .npy files that rows can be appended to."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 
 def write_rows(file: Path, first: int, rows: NDArray[np.generic]) -> None:
-    """Put rows into a file, made if need be, from the row `first` on; whatever was there is overwritten.
+    """Write rows from row `first` on and truncate the file after them; create it if needed.
 
-    Who reads must know how many rows count: a process that was killed may have left some that do not.
+    Readers must know the number of valid rows: a killed process may have left extra ones.
     """
     header = _header(rows, first + len(rows))
     with file.open("r+b" if file.exists() else "x+b") as stream:
@@ -25,26 +25,26 @@ def write_rows(file: Path, first: int, rows: NDArray[np.generic]) -> None:
 
 
 def read_rows(file: Path, count: int) -> NDArray[np.generic]:
-    """The first rows of a file, read from the disk as they are used."""
+    """Memory-map the first `count` rows of a file."""
     with file.open("rb") as stream:
         version = npy.read_magic(stream)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = read(stream)
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read_header(stream)
         offset = stream.tell()
-    if count == 0 or 0 in shape[1:]:  # which cannot be mapped
+    if count == 0 or 0 in shape[1:]:  # an empty array cannot be mapped
         return np.zeros((count, *shape[1:]), dtype)
     return np.memmap(file, dtype, "r", offset, (count, *shape[1:]))
 
 
 def _header(rows: NDArray[np.generic], count: int) -> bytes:
-    """NumPy leaves room for a growing number of rows, so that it is as long for any of them."""
+    """The .npy header. NumPy pads it, so that its length does not depend on the number of rows."""
     stream = io.BytesIO()
-    described = {
+    fields = {
         "descr": npy.dtype_to_descr(rows.dtype),
         "fortran_order": False,
         "shape": (count, *rows.shape[1:]),
     }
-    npy.write_array_header_1_0(stream, described)
+    npy.write_array_header_1_0(stream, fields)
     return stream.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""Fill a library: find videos and pictures, look at what is new, and forget what is gone."""
+"""Fill a library: list videos and pictures, encode the new ones, and drop those that are gone."""
 
 from __future__ import annotations
 
@@ -21,22 +21,29 @@ from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.runs.run_folder import weights_digest
 from ctsan.runs.trained_run import TrainedRun, load_runs, naming_concepts
 from ctsan.search.ann_index import build_index
-from ctsan.search.encodings import concept_words, numbers_of
-from ctsan.search.library import FileRecord, Library, Numbers, RunMark, changing, is_library
-from ctsan.search.segments import LookAt, NewClip, Part, look_at_clips
+from ctsan.search.encodings import concept_words, shot_arrays
+from ctsan.search.library import (
+    FileRecord,
+    Library,
+    RunFingerprint,
+    ShotArrays,
+    is_library,
+    open_for_writing,
+)
+from ctsan.search.segments import NewClip, Segment, Segmenter, segment_clips
 from ctsan.video.frames import probe
 from ctsan.video.shots import Shot
 
 T = TypeVar("T")
 
-_FILES_AT_ONCE = 32  # are hashed before the first of them is decoded
-_FILES_ON_RAY = 1024  # so that all of a cluster has something to do
-_SHOTS_AT_ONCE = 16  # of a long video are encoded together
+_FILE_BATCH = 32  # files hashed before the first of them is decoded
+_RAY_FILE_BATCH = 1024  # enough to keep a whole cluster busy
+_SHOT_BATCH = 16  # shots of a long video encoded together
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one file: shots where it was looked at, or the error."""
+    """What happened to one file."""
 
     file: Path
     shots: int = 0
@@ -46,9 +53,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    files: int  # that can be searched
+    files: int  # searchable
     shots: int
-    new: int  # files that were decoded now
+    new: int  # files decoded in this call
     known: int
     dropped: int
     seconds: float
@@ -56,10 +63,10 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class _Met:
-    file: FileRecord
+class _HashedFile:
+    record: FileRecord
     digest: str
-    clip: NewClip | None  # None where the content is known, or that of a file just before
+    clip: NewClip | None  # None if the content is in the library, or earlier in the same batch
 
 
 def index_folders(
@@ -72,45 +79,46 @@ def index_folders(
     on_start: Callable[[int], object] | None = None,
     on_file: Callable[[Outcome], object] | None = None,
 ) -> Report:
-    """Bring a library up to date with what is in some folders; what it knows of others stays.
+    """Update a library with the contents of the given folders; files of other folders stay.
 
-    Stopped at any moment, the same call goes on from there, and ends with the same store.
+    If the process is stopped, the same call continues from there and ends with the same store.
 
     Args:
-        models: runs of 'embed', and such as have a concept detector where there are some; those that the
-            library was made with if none are given.
-        ray: where the Ray cluster is that decodes and makes features; see on_ray.py. None is right here.
-        on_start: is told how many files there are.
-        on_file: is told of each of them.
+        models: 'embed' runs, and optionally runs with a concept detector. Empty: those of the library.
+        weights: the backbone's weights, if they are not installed with ctsan.
+        ray: address of the Ray cluster that decodes and computes features, see `ray_backend`; None computes
+            in this process.
+        on_start: called with the number of files.
+        on_file: called after each file.
 
     Raises:
-        UsageError: no run embeds, there is nothing to index, or Ray cannot be used.
+        UsageError: there is no 'embed' run, there is nothing to index, or Ray cannot be used.
         StoreError: the library cannot be used.
     """
     started = time.monotonic()
-    runs = searching_runs(models or [Path(run.folder) for run in Library(library).runs])
+    runs = load_search_runs(models or [Path(run.folder) for run in Library(library).runs])
     problems: list[Problem] = []
     files = _clips_below(folders, problems)
-    if not files and not is_library(library):  # and none is made
+    if not files and not is_library(library):  # do not create an empty library
         raise _nothing_to_index(folders, [*problems, *_missing(folders, ())])
-    with changing(library, runs=marks_of(runs), words=concept_words(runs)) as store:
-        known = store.files()
-        below = [folder.resolve() for folder in folders]
-        gone = [path for path in known if path not in files and any(map(path.is_relative_to, below))]
-        problems += _missing(folders, known)
+    with open_for_writing(library, runs=run_fingerprints(runs), words=concept_words(runs)) as store:
+        indexed = store.files()
+        roots = [folder.resolve() for folder in folders]
+        gone = [path for path in indexed if path not in files and any(map(path.is_relative_to, roots))]
+        problems += _missing(folders, indexed)
         if not files and not gone:
             raise _nothing_to_index(folders, problems)
         if on_start:
             on_start(len(files))
         outcomes = []
-        with _looking(store, runs, weights, ray) as looking:
-            for outcome in looking.outcomes(files, known):
+        with _open_indexer(store, runs, weights, ray) as indexer:
+            for outcome in indexer.index(files, indexed):
                 outcomes.append(outcome)
                 if on_file:
                     on_file(outcome)
         gone += _moved(store, set(files))
         store.drop(gone)
-        store.tidy()  # before the index, which is of this revision alone
+        store.compact()  # before building the index, which is valid for one revision only
         build_index(store)
         errors = store.errors()
         errors |= {outcome.file: outcome.error for outcome in outcomes if outcome.error}
@@ -127,27 +135,27 @@ def index_folders(
 
 
 @contextmanager
-def _looking(
+def _open_indexer(
     store: Library, runs: Sequence[TrainedRun], weights: Path | None, ray: str | None
-) -> Iterator[_Looking]:
+) -> Iterator[_Indexer]:
     featurizer = ClipFeaturizer(weights)
     for run in runs:
-        featurizer.backbone(run.recipe)  # before any work: is its network there?
+        featurizer.backbone(run.recipe)  # raises before any work if the weights are missing
     if ray is None:
-        look_at = partial(look_at_clips, runs=runs, featurizer=featurizer)
-        yield _Looking(store, runs, featurizer, look_at, at_once=_FILES_AT_ONCE)
+        segment = partial(segment_clips, runs=runs, featurizer=featurizer)
+        yield _Indexer(store, runs, featurizer, segment, file_batch=_FILE_BATCH)
         return
-    from ctsan.search.ray_backend import looking_on_ray
+    from ctsan.search.ray_backend import ray_segmenter
 
-    with looking_on_ray(ray, runs, weights) as look_at_on_ray:
-        yield _Looking(store, runs, featurizer, look_at_on_ray, at_once=_FILES_ON_RAY)
+    with ray_segmenter(ray, runs, weights) as segment_on_ray:
+        yield _Indexer(store, runs, featurizer, segment_on_ray, file_batch=_RAY_FILE_BATCH)
 
 
-class _Looking:
-    """Takes files through all of it, one after the other, each with a commit of its own.
+class _Indexer:
+    """Hashes, encodes and stores files in order, with one commit per file.
 
     Args:
-        at_once: so many files are hashed before the first of them is decoded.
+        file_batch: number of files hashed before the first of them is decoded.
     """
 
     def __init__(
@@ -155,69 +163,71 @@ class _Looking:
         store: Library,
         runs: Sequence[TrainedRun],
         featurizer: ClipFeaturizer,
-        look_at: LookAt,
+        segment: Segmenter,
         *,
-        at_once: int,
+        file_batch: int,
     ) -> None:
         self.store, self.runs, self.featurizer = store, runs, featurizer
-        self.look_at, self.at_once = look_at, at_once
+        self.segment, self.file_batch = segment, file_batch
         self.words = store.words
 
-    def outcomes(self, files: Sequence[Path], known: dict[Path, FileRecord]) -> Iterator[Outcome]:
-        for some in _in_batches(files, self.at_once):
-            coming: set[str] = set()
-            found = [self._meet(path, known.get(path), coming) for path in some]
-            new = [one.clip for one in found if isinstance(one, _Met) and one.clip]
-            by_clip = groupby(self.look_at(new), key=lambda part: part.path)
-            for one in found:
-                if isinstance(one, Outcome):
-                    yield one
-                elif one.clip is None:
-                    self.store.link(one.file, one.digest)
-                    yield Outcome(one.file.path, is_known=True)
+    def index(self, files: Sequence[Path], indexed: dict[Path, FileRecord]) -> Iterator[Outcome]:
+        for batch in _batches(files, self.file_batch):
+            batch_digests: set[str] = set()
+            entries = [self._hash(path, indexed.get(path), batch_digests) for path in batch]
+            new_clips = [entry.clip for entry in entries if isinstance(entry, _HashedFile) and entry.clip]
+            by_clip = groupby(self.segment(new_clips), key=lambda segment: segment.path)
+            for entry in entries:
+                if isinstance(entry, Outcome):
+                    yield entry
+                elif entry.clip is None:
+                    self.store.link(entry.record, entry.digest)
+                    yield Outcome(entry.record.path, is_known=True)
                 else:
-                    path, parts = next(by_clip)
-                    assert path == one.clip.path  # clips come back as they were given
-                    yield self._take_in(one, parts)
+                    path, segments = next(by_clip)
+                    assert path == entry.clip.path  # segmenters keep the order
+                    yield self._store_segments(entry, segments)
 
-    def _meet(self, path: Path, before: FileRecord | None, coming: set[str]) -> _Met | Outcome:
-        """Size and time first; then the content, which is added to what is `coming`."""
+    def _hash(
+        self, path: Path, previous: FileRecord | None, batch_digests: set[str]
+    ) -> _HashedFile | Outcome:
+        """Compare size and mtime; hash the file if they differ, and add the digest to `batch_digests`."""
         try:
-            status = path.stat()
-            file = FileRecord(path, status.st_size, status.st_mtime_ns)  # before reading: see changes later
-            if file == before:
+            status = path.stat()  # before hashing, so that a later write is detected next time
+            record = FileRecord(path, status.st_size, status.st_mtime_ns)
+            if record == previous:
                 return Outcome(path, is_known=True)
             with path.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
             reason = error.strerror or str(error)
             return Outcome(path, error=f"{path}: it cannot be read ({reason}). Change its permissions.")
-        is_known = digest in coming or self.store.has_content(digest)
-        coming.add(digest)
-        return _Met(file, digest, None if is_known else NewClip(path, _duration(path)))
+        is_known = digest in batch_digests or self.store.has_content(digest)
+        batch_digests.add(digest)
+        return _HashedFile(record, digest, None if is_known else NewClip(path, _duration(path)))
 
-    def _take_in(self, one: _Met, parts: Iterator[Part]) -> Outcome:
+    def _store_segments(self, file: _HashedFile, segments: Iterator[Segment]) -> Outcome:
         shots: list[Shot] = []
-        numbers: list[Numbers] = []
-        for some in _in_batches(parts, _SHOTS_AT_ONCE):
-            looks = []
-            for part in some:
-                if isinstance(part.found, str):
-                    self.store.add(one.file, one.digest, [], {}, part.found)
-                    return Outcome(one.file.path, error=part.found)
-                shots.append(part.found[0])
-                looks.append(part.found[1])
-            numbers.append(numbers_of(self.runs, self.featurizer.encode(looks, self.runs), self.words))
-        self.store.add(one.file, one.digest, shots, _joined(numbers))
-        return Outcome(one.file.path, shots=len(shots))
+        arrays: list[ShotArrays] = []
+        for batch in _batches(segments, _SHOT_BATCH):
+            features = []
+            for segment in batch:
+                if isinstance(segment.result, str):
+                    self.store.add(file.record, file.digest, [], {}, segment.result)
+                    return Outcome(file.record.path, error=segment.result)
+                shots.append(segment.result[0])
+                features.append(segment.result[1])
+            arrays.append(shot_arrays(self.runs, self.featurizer.encode(features, self.runs), self.words))
+        self.store.add(file.record, file.digest, shots, _concatenate(arrays))
+        return Outcome(file.record.path, shots=len(shots))
 
 
-def searching_runs(folders: Sequence[Path]) -> list[TrainedRun]:
-    """The runs in some folders that a search makes use of: joint embeddings, and those that name concepts.
+def load_search_runs(folders: Sequence[Path]) -> list[TrainedRun]:
+    """Load the runs that search uses: 'embed' runs, and runs that name concepts.
 
     Raises:
-        UsageError: none of them embeds.
-        RunError: there is no usable run in one of them.
+        UsageError: there is no 'embed' run.
+        RunError: one of the folders has no usable run.
     """
     runs = load_runs(folders)
     embedding = [run for run in runs if run.task == "embed"]
@@ -230,54 +240,54 @@ def searching_runs(folders: Sequence[Path]) -> list[TrainedRun]:
     return [*embedding, *naming_concepts(runs)]
 
 
-def marks_of(runs: Sequence[TrainedRun]) -> list[RunMark]:
-    return [RunMark(str(run.folder.resolve()), run.task, weights_digest(run.folder)) for run in runs]
+def run_fingerprints(runs: Sequence[TrainedRun]) -> list[RunFingerprint]:
+    return [RunFingerprint(str(run.folder.resolve()), run.task, weights_digest(run.folder)) for run in runs]
 
 
 def _clips_below(folders: Sequence[Path], problems: list[Problem]) -> list[Path]:
-    """Videos and pictures by name, each once; a folder that is gone holds none."""
-    found: set[Path] = set()
+    """Videos and pictures, sorted and without duplicates. A missing folder counts as empty."""
+    clips: set[Path] = set()
     for folder in folders:
-        place = folder.resolve()
-        listed = files_below(place, problems) if place.is_dir() else [place] if place.is_file() else []
-        found.update(path for path in listed if path.suffix.lower() in CLIP_SUFFIXES)
-    return sorted(found)
+        root = folder.resolve()
+        files = files_below(root, problems) if root.is_dir() else [root] if root.is_file() else []
+        clips.update(path for path in files if path.suffix.lower() in CLIP_SUFFIXES)
+    return sorted(clips)
 
 
 def _nothing_to_index(folders: Sequence[Path], problems: Sequence[Problem]) -> UsageError:
-    looked_in = ", ".join(map(str, folders))
-    nothing = f"No videos or pictures in {looked_in}. Name a folder that holds some."
-    return UsageError("\n".join(map(str, problems)) or nothing)
+    named = ", ".join(map(str, folders))
+    default = f"No videos or pictures in {named}. Name a folder that holds some."
+    return UsageError("\n".join(map(str, problems)) or default)
 
 
-def _missing(folders: Sequence[Path], known: Iterable[Path]) -> list[Problem]:
-    """Folders that are not there and never were; of one that is gone, the library knows files."""
+def _missing(folders: Sequence[Path], indexed: Iterable[Path]) -> list[Problem]:
+    """Folders that do not exist and that the library has no files of, so that they were never indexed."""
     return [
         Problem(folder, None, "there is no such folder", "Check its name.")
         for folder in folders
-        for place in [folder.resolve()]
-        if not place.exists() and not any(path.is_relative_to(place) for path in known)
+        for root in [folder.resolve()]
+        if not root.exists() and not any(path.is_relative_to(root) for path in indexed)
     ]
 
 
 def _moved(store: Library, files: set[Path]) -> list[Path]:
-    """Files elsewhere that are gone, and whose content is known under another name."""
+    """Files outside the given folders that no longer exist, but whose content has another path."""
     return [path for path in store.copies() if path not in files and not path.exists()]
 
 
 def _duration(path: Path) -> float:
-    """Seconds; none of what cannot be read, which is said by whoever reads it."""
+    """Seconds; 0 if the file cannot be read, which is reported when it is decoded."""
     try:
         return probe(path).duration
     except VideoError:
         return 0.0
 
 
-def _joined(parts: Sequence[Numbers]) -> Numbers:
-    return {kind: np.concatenate([part[kind] for part in parts]) for kind in parts[0]}
+def _concatenate(batches: Sequence[ShotArrays]) -> ShotArrays:
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
-    while some := list(islice(iterator, size)):
-        yield some
+    while batch := list(islice(iterator, size)):
+        yield batch

@@ -1,12 +1,12 @@
-"""The store of a library: records in SQLite, numbers in memory-mapped arrays.
+"""On-disk store of a library: records in SQLite, one row per shot in memory-mapped arrays.
 
-    STORE/NAME/library.sqlite      files, what they hold, shots, and which runs looked at them
-    STORE/NAME/numbers-0/*.npy     one array for each kind of number, a row for each shot
-    STORE/NAME/index-7.faiss       over the vectors, for large libraries; see nearest.py
+    STORE/NAME/library.sqlite      files, contents, shots, and the runs that the library was indexed with
+    STORE/NAME/numbers-0/*.npy     the arrays of `encodings.py`; the number is the generation
+    STORE/NAME/index-7.faiss       FAISS index of a large library, for one revision; see ann_index.py
 
-What a file holds goes by the digest of its bytes, so a file that was renamed or copied is known. Numbers are
-written before the records that speak of them: whenever a process is killed, the store is whole, and rows that
-no record speaks of are overwritten by the next ones.
+Contents are keyed by the SHA-256 digest of the file, so renamed and copied files are not decoded again. Array
+rows are written before the records that refer to them. A killed process therefore leaves a consistent store:
+rows without a record are overwritten by the next write.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ctsan.search.growable_array import read_rows, write_rows
 from ctsan.video.shots import Shot
 
 VERSION = 1
-Numbers = Mapping[str, NDArray[np.generic]]  # by kind, a row for each shot
+ShotArrays = Mapping[str, NDArray[np.generic]]  # by array name; one row per shot
 
 _FILE = "library.sqlite"
-_HOLES = 0.25  # the share of rows that nothing speaks of, from which on arrays are written anew
-_ROWS_AT_ONCE = 4096
-_ENCODINGS = "[0-9]*.npy"  # such as 2.hidden.npy
-_DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_MAX_UNUSED = 0.25  # share of unused rows above which the arrays are rewritten
+_CHUNK_ROWS = 4096
+_LEGACY_ENCODINGS = "[0-9]*.npy"  # such as 2.hidden.npy
+_DAMAGE_CODES = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SCHEMA = """
 create table about (name text primary key, value text not null);
 create table contents (id integer primary key, digest text unique not null, error text);
@@ -59,8 +59,8 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a shot is: the first, by name, of the files that hold it."""
+class ShotLocation:
+    """Where a shot is. If several files have the same content, `file` is the first by name."""
 
     row: int
     file: Path
@@ -68,8 +68,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class RunMark:
-    """A run that looked at the clips of a library, as it was then."""
+class RunFingerprint:
+    """A run that a library was indexed with; `weights` tells whether it has been trained further since."""
 
     folder: str
     task: str
@@ -77,253 +77,273 @@ class RunMark:
 
 
 class Library:
-    """Open a library to read it; `changing` opens or creates one to change it."""
+    """Opens a library for reading. `open_for_writing` opens or creates one for writing.
+
+    Raises:
+        StoreError: there is no such library, or it is damaged or of another version.
+    """
 
     def __init__(self, folder: Path) -> None:
         if not is_library(folder):
-            others = [each.name for each in folder.parent.glob("*") if is_library(each)]
+            others = [path.name for path in folder.parent.glob("*") if is_library(path)]
             hint = did_you_mean(folder.name, others) or (f"There are {', '.join(others)}. " if others else "")
             raise StoreError(
                 f"{folder}: there is no such library. {hint}Make it: ctsan index FOLDER --library "
                 f"{folder.name} --store {folder.parent}"
             )
         self.folder = folder
-        with _explaining(folder):
-            self._records = sqlite3.connect(folder / _FILE, timeout=60)
-        self._check()
+        with _store_errors(folder):
+            self._database = sqlite3.connect(folder / _FILE, timeout=60)
+        self._check_version()
 
-    def _check(self) -> None:
-        [(version,)] = self._read("pragma user_version")
+    def _check_version(self) -> None:
+        [(version,)] = self._query("pragma user_version")
         if version != VERSION:
             raise StoreError(
-                f"{self.folder / _FILE}: a library of version {version}, and this ctsan has version "
+                f"{self.folder / _FILE}: the library has version {version}, and this ctsan reads version "
                 f"{VERSION}. Use the ctsan that made it, or delete {self.folder} and index again."
             )
 
     def close(self) -> None:
-        self._records.close()
+        self._database.close()
 
-    def hold(self) -> None:
-        """From now on, read the records as they are at the next look, whatever other processes change."""
-        with _explaining(self.folder):
-            self._records.execute("begin")
+    def begin_snapshot(self) -> None:
+        """Begin a read transaction: later reads see one state, whatever other processes write."""
+        with _store_errors(self.folder):
+            self._database.execute("begin")
 
-    def release(self) -> None:
-        with _explaining(self.folder):
-            self._records.rollback()
+    def end_snapshot(self) -> None:
+        with _store_errors(self.folder):
+            self._database.rollback()
 
-    # What is there.
+    # Reading
 
     @property
     def revision(self) -> int:
-        """Another one whenever something has changed."""
-        return int(self._about("revision"))
+        """Incremented by every write."""
+        return int(self._get("revision"))
 
     @property
     def generation(self) -> int:
-        """Of the arrays. Within one a row never moves, and is never given to another shot."""
-        return int(self._about("generation"))
+        """Of the arrays. Within a generation, a row never moves and is never reused for another shot."""
+        return int(self._get("generation"))
 
     @property
-    def runs(self) -> list[RunMark]:
-        return [RunMark(**run) for run in json.loads(self._about("runs"))]
+    def runs(self) -> list[RunFingerprint]:
+        return [RunFingerprint(**run) for run in json.loads(self._get("runs"))]
 
-    def is_made_by(self, runs: Sequence[RunMark], words: Sequence[str]) -> bool:
-        """Whether these runs looked at the clips, with the weights that they have now.
+    def matches_runs(self, runs: Sequence[RunFingerprint], words: Sequence[str]) -> bool:
+        """Whether the library was indexed with these runs, with the weights that they have now.
 
-        A library of an older ctsan, which kept clip encodings, names further runs. It may be gone on with if
-        its joint embeddings and concept words are the same: its older shots have concept words by all of its
-        runs with a detector, its newer ones by those that are given.
+        Older versions of ctsan also stored clip encodings, and listed more runs. Such a library can still be
+        used if its joint embeddings and concept words are the same. Its old shots keep the concept words of
+        all its runs with a detector; new shots get those of the given runs.
         """
         stored = [(run.task, run.weights) for run in self.runs]
         given = [(run.task, run.weights) for run in runs]
-        if not any(self._numbers().glob(_ENCODINGS)):
+        if not any(self._array_folder().glob(_LEGACY_ENCODINGS)):
             return given == stored
-        embedding = [[mark for mark in marks if mark[0] == "embed"] for marks in (stored, given)]
-        return embedding[0] == embedding[1] and set(given) <= set(stored) and self.words == list(words)
+        stored_embed = [run for run in stored if run[0] == "embed"]
+        given_embed = [run for run in given if run[0] == "embed"]
+        return stored_embed == given_embed and set(given) <= set(stored) and self.words == list(words)
 
     @property
     def words(self) -> list[str]:
-        """The concept words that clips are said to show, by their numbers."""
-        words: list[str] = json.loads(self._about("words"))
+        """The concept words; the `concepts` array holds positions in this list."""
+        words: list[str] = json.loads(self._get("words"))
         return words
 
     @property
     def index_file(self) -> Path:
-        """Where an index of exactly what is there now would be."""
+        """Path of the FAISS index of the current revision, whether or not it exists."""
         return self.folder / f"index-{self.revision}.faiss"
 
     def files(self) -> dict[Path, FileRecord]:
-        found = self._read("select path, size, mtime_ns from files order by path")
-        return {path: FileRecord(path, size, mtime) for name, size, mtime in found for path in [_path(name)]}
+        records = self._query("select path, size, mtime_ns from files order by path")
+        return {
+            path: FileRecord(path, size, mtime) for name, size, mtime in records for path in [_path(name)]
+        }
 
     def errors(self) -> dict[Path, str]:
-        """Files that cannot be read, and why."""
-        found = self._read(
+        """Files that cannot be read, with the reason."""
+        records = self._query(
             "select path, error from files join contents on contents.id = content "
             "where error is not null order by path"
         )
-        return {_path(name): error for name, error in found}
+        return {_path(name): error for name, error in records}
 
     def copies(self) -> list[Path]:
-        """Files whose content another file holds too."""
-        found = self._read(
+        """Files that have the same content as another file."""
+        records = self._query(
             "select path from files where content in "
             "(select content from files group by content having count(*) > 1) order by path"
         )
-        return [_path(name) for (name,) in found]
+        return [_path(name) for (name,) in records]
 
     def rows(self) -> NDArray[np.int64]:
-        """The rows that count, in rising order."""
-        found = self._read("select row from shots order by row")
-        return np.array(found, dtype=np.int64).reshape(-1)
+        """The rows in use, in ascending order."""
+        records = self._query("select row from shots order by row")
+        return np.array(records, dtype=np.int64).reshape(-1)
 
-    def numbers(self, kind: str) -> NDArray[np.generic]:
-        """An array, memory-mapped; only `rows` of it count. It can still be read when it was replaced."""
-        return read_rows(self._numbers() / f"{kind}.npy", self._next_row())
+    def array(self, name: str) -> NDArray[np.generic]:
+        """Memory-map an array. Only the rows in `rows` are valid. The mapping survives a rewrite."""
+        return read_rows(self._array_folder() / f"{name}.npy", self._next_row())
 
-    def places(self, rows: Sequence[int]) -> list[Place]:
-        """Where the shots in some rows are; rows that no file holds any more are left out."""
-        found = []
+    def locate(self, rows: Sequence[int]) -> list[ShotLocation]:
+        """Files and times of the shots in the given rows. Rows that no file refers to are left out."""
+        locations = []
         for row in rows:
-            [(start, end, name)] = self._read(
+            [(start, end, name)] = self._query(
                 "select starts, ends, min(path) from shots join files using (content) where row = ?", (row,)
             )
             if name is not None:
-                found.append(Place(row, _path(name), Shot(start, end)))
-        return found
+                locations.append(ShotLocation(row, _path(name), Shot(start, end)))
+        return locations
 
     def row_of(self, file: Path, shot: Shot) -> int | None:
-        """The row of a shot of a file, if the library still has it."""
-        found = self._read(
+        """The row of a shot of a file; None if the library no longer has it."""
+        records = self._query(
             "select row from shots join files using (content) where path = ? and starts = ? and ends = ?",
             (_name(file), shot.start, shot.end),
         )
-        return int(found[0][0]) if found else None
+        return int(records[0][0]) if records else None
 
     def has_content(self, digest: str) -> bool:
-        return self._content(digest) is not None
+        return self._content_id(digest) is not None
 
-    # What changes it.
+    # Writing
 
     def link(self, file: FileRecord, digest: str) -> None:
-        """Say what a file holds; that is known already."""
-        content = self._content(digest)
-        assert content is not None
-        with self._changing():
-            self._link(file, content)
+        """Record a file whose content is already in the library."""
+        content_id = self._content_id(digest)
+        assert content_id is not None
+        with self._transaction():
+            self._link(file, content_id)
 
     def add(
-        self, file: FileRecord, digest: str, shots: Sequence[Shot], numbers: Numbers, error: str | None = None
+        self,
+        file: FileRecord,
+        digest: str,
+        shots: Sequence[Shot],
+        arrays: ShotArrays,
+        error: str | None = None,
     ) -> None:
-        """A file with what it holds: shots with a row of numbers each, or why it cannot be read."""
+        """Record a file with new content: either shots with one array row each, or the error.
+
+        Args:
+            error: why the file cannot be read; then there are no shots.
+        """
         first = self._next_row()
-        for kind, rows in numbers.items():
-            write_rows(self._numbers() / f"{kind}.npy", first, rows)
-        with self._changing():
-            content = self._records.execute(
+        for name, rows in arrays.items():
+            write_rows(self._array_folder() / f"{name}.npy", first, rows)
+        with self._transaction():
+            content_id = self._database.execute(
                 "insert into contents (digest, error) values (?, ?)", (digest, error)
             ).lastrowid
-            assert content is not None
-            self._records.executemany(
+            assert content_id is not None
+            self._database.executemany(
                 "insert into shots values (?, ?, ?, ?)",
-                [(first + place, content, shot.start, shot.end) for place, shot in enumerate(shots)],
+                [(row, content_id, shot.start, shot.end) for row, shot in enumerate(shots, start=first)],
             )
             self._set("next_row", first + len(shots))
-            self._link(file, content)
+            self._link(file, content_id)
 
     def drop(self, files: Sequence[Path]) -> None:
-        """Forget files, and what no other file holds, be it of these or of files that have changed."""
-        unheld = "from contents where id not in (select content from files)"
-        if not files and not self._read(f"select 1 {unheld} limit 1"):
+        """Remove files, and every content that no file refers to any more."""
+        unreferenced = "from contents where id not in (select content from files)"
+        if not files and not self._query(f"select 1 {unreferenced} limit 1"):
             return
-        with self._changing():
-            self._records.executemany("delete from files where path = ?", [(_name(path),) for path in files])
-            self._records.execute(f"delete from shots where content in (select id {unheld})")
-            self._records.execute(f"delete {unheld}")
+        with self._transaction():
+            self._database.executemany("delete from files where path = ?", [(_name(path),) for path in files])
+            self._database.execute(f"delete from shots where content in (select id {unreferenced})")
+            self._database.execute(f"delete {unreferenced}")
 
-    def forget_encodings(self, runs: Sequence[RunMark]) -> None:
-        """Remove the clip encodings that an older ctsan kept, and the runs that had no other part in it."""
-        if encodings := list(self._numbers().glob(_ENCODINGS)):
-            with self._changing():
-                self._set("runs", _listed(runs))
-            for file in encodings:
+    def remove_legacy_encodings(self, runs: Sequence[RunFingerprint]) -> None:
+        """Remove the clip encodings of an older ctsan, and the runs that were listed only for them."""
+        if files := list(self._array_folder().glob(_LEGACY_ENCODINGS)):
+            with self._transaction():
+                self._set("runs", _to_json(runs))
+            for file in files:
                 file.unlink()
 
-    def tidy(self) -> None:
-        """Write the arrays anew where too many rows are of files that are gone, and remove leftovers."""
+    def compact(self) -> None:
+        """Rewrite the arrays if too many rows are unused, and remove old arrays and indexes."""
         rows, count = self.rows(), self._next_row()
-        if count and (count - len(rows)) / count > _HOLES:
+        if count and (count - len(rows)) / count > _MAX_UNUSED:
             self._rewrite(rows)
-        kept = {self._numbers().name, self.index_file.name}
-        for other in [*self.folder.glob("numbers-*"), *self.folder.glob("index-*.faiss")]:
-            if other.name not in kept:
-                shutil.rmtree(other) if other.is_dir() else other.unlink()
+        current = {self._array_folder().name, self.index_file.name}
+        for path in [*self.folder.glob("numbers-*"), *self.folder.glob("index-*.faiss")]:
+            if path.name not in current:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _rewrite(self, rows: NDArray[np.int64]) -> None:
-        old, generation = self._numbers(), self.generation + 1
+        old, generation = self._array_folder(), self.generation + 1
         new = self.folder / f"numbers-{generation}"
-        shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(new, ignore_errors=True)  # left by a killed process
         new.mkdir()
         for file in sorted(old.glob("*.npy")):
-            numbers = read_rows(file, self._next_row())
-            for start in range(0, max(len(rows), 1), _ROWS_AT_ONCE):
-                write_rows(new / file.name, start, numbers[rows[start : start + _ROWS_AT_ONCE]])
-        with self._changing():
-            # Rows only ever move down, in rising order, so none takes the place of one that has not moved.
-            moves = [(place, int(row)) for place, row in enumerate(rows) if place != row]
-            self._records.executemany("update shots set row = ? where row = ?", moves)
+            array = read_rows(file, self._next_row())
+            for start in range(0, max(len(rows), 1), _CHUNK_ROWS):
+                write_rows(new / file.name, start, array[rows[start : start + _CHUNK_ROWS]])
+        with self._transaction():
+            # Rows only move down, and are updated in ascending order, so no update hits an occupied row.
+            moves = [(new_row, int(row)) for new_row, row in enumerate(rows) if new_row != row]
+            self._database.executemany("update shots set row = ? where row = ?", moves)
             self._set("generation", generation)
             self._set("next_row", len(rows))
 
-    def _link(self, file: FileRecord, content: int) -> None:
-        self._records.execute(
+    def _link(self, file: FileRecord, content_id: int) -> None:
+        self._database.execute(
             "insert or replace into files values (?, ?, ?, ?)",
-            (_name(file.path), file.size, file.mtime_ns, content),
+            (_name(file.path), file.size, file.mtime_ns, content_id),
         )
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        with _explaining(self.folder), self._records:  # commits, or takes all back
+    def _transaction(self) -> Iterator[None]:
+        with _store_errors(self.folder), self._database:  # commits, or rolls back on an exception
             yield
             self._set("revision", self.revision + 1)
 
-    def _content(self, digest: str) -> int | None:
-        found = self._read("select id from contents where digest = ?", (digest,))
-        return int(found[0][0]) if found else None
+    def _content_id(self, digest: str) -> int | None:
+        records = self._query("select id from contents where digest = ?", (digest,))
+        return int(records[0][0]) if records else None
 
-    def _numbers(self) -> Path:
+    def _array_folder(self) -> Path:
         return self.folder / f"numbers-{self.generation}"
 
     def _next_row(self) -> int:
-        return int(self._about("next_row"))
+        return int(self._get("next_row"))
 
-    def _about(self, name: str) -> str:
-        found = self._read("select value from about where name = ?", (name,))
-        if not found:
+    def _get(self, name: str) -> str:
+        records = self._query("select value from about where name = ?", (name,))
+        if not records:
             raise StoreError(_damage(self.folder, f"it has no {name!r}"))
-        return str(found[0][0])
-
-    def _read(self, question: str, values: Sequence[object] = ()) -> list[Any]:
-        """Raises: StoreError: the records are damaged, or cannot be read."""
-        with _explaining(self.folder):
-            return self._records.execute(question, values).fetchall()
+        return str(records[0][0])
 
     def _set(self, name: str, value: object) -> None:
-        self._records.execute("insert or replace into about values (?, ?)", (name, str(value)))
+        self._database.execute("insert or replace into about values (?, ?)", (name, str(value)))
+
+    def _query(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
+        """Raises:
+        StoreError: the database is damaged, or cannot be read.
+        """
+        with _store_errors(self.folder):
+            return self._database.execute(sql, values).fetchall()
 
 
 def is_library(folder: Path) -> bool:
-    """Whether a library was made there; a process that was killed early may have left only the folder."""
+    """Whether the folder holds a library. A process killed early may have left an empty folder."""
     return (folder / _FILE).is_file()
 
 
 @contextmanager
-def changing(folder: Path, *, runs: Sequence[RunMark], words: Sequence[str]) -> Iterator[Library]:
-    """Open a library to change it, alone; it is made if there is none.
+def open_for_writing(
+    folder: Path, *, runs: Sequence[RunFingerprint], words: Sequence[str]
+) -> Iterator[Library]:
+    """Open a library under an exclusive lock; create it if there is none.
 
     Raises:
-        StoreError: other runs looked at its clips, another process is changing it, or it cannot be used.
+        StoreError: it was indexed with other runs, another process is writing it, or it cannot be used.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -332,51 +352,51 @@ def changing(folder: Path, *, runs: Sequence[RunMark], words: Sequence[str]) -> 
                 _create(folder, runs, words)
             with closing(Library(folder)) as library:
                 _check_runs(library, runs, words)
-                library.forget_encodings(runs)
+                library.remove_legacy_encodings(runs)
                 yield library
-                library.tidy()
+                library.compact()
     except Timeout:
         raise StoreError(f"{folder}: another ctsan is indexing. Wait for that one, or stop it.") from None
 
 
-def _create(folder: Path, runs: Sequence[RunMark], words: Sequence[str]) -> None:
-    """The file appears whole or not at all."""
+def _create(folder: Path, runs: Sequence[RunFingerprint], words: Sequence[str]) -> None:
+    """Create the database under a temporary name and rename it, so that it is never incomplete."""
     temporary = folder / f".{_FILE}.tmp"
-    for left in folder.glob(f"{temporary.name}*"):
-        left.unlink()
+    for leftover in folder.glob(f"{temporary.name}*"):
+        leftover.unlink()
     (folder / "numbers-0").mkdir(exist_ok=True)
-    with closing(sqlite3.connect(temporary)) as records:
-        records.executescript(_SCHEMA)
+    with closing(sqlite3.connect(temporary)) as database:
+        database.executescript(_SCHEMA)
         about = {
             "generation": "0",
             "revision": "0",
             "next_row": "0",
-            "runs": _listed(runs),
+            "runs": _to_json(runs),
             "words": json.dumps(list(words), ensure_ascii=False),
         }
-        with records:
-            records.executemany("insert into about values (?, ?)", about.items())
-        records.execute(f"pragma user_version = {VERSION}")
-        records.execute("pragma journal_mode = wal")  # readers and the one writer do not wait for each other
+        with database:
+            database.executemany("insert into about values (?, ?)", about.items())
+        database.execute(f"pragma user_version = {VERSION}")
+        database.execute("pragma journal_mode = wal")  # readers and the writer do not block each other
     temporary.replace(folder / _FILE)
 
 
-def _listed(runs: Sequence[RunMark]) -> str:
+def _to_json(runs: Sequence[RunFingerprint]) -> str:
     return json.dumps([{"folder": run.folder, "task": run.task, "weights": run.weights} for run in runs])
 
 
-def _check_runs(library: Library, runs: Sequence[RunMark], words: Sequence[str]) -> None:
-    if not library.is_made_by(runs, words):
-        made = ", ".join(f"{run.folder} ({run.task})" for run in library.runs)
+def _check_runs(library: Library, runs: Sequence[RunFingerprint], words: Sequence[str]) -> None:
+    if not library.matches_runs(runs, words):
+        stored = ", ".join(f"{run.folder} ({run.task})" for run in library.runs)
         raise StoreError(
-            f"{library.folder}: the clips of this library were looked at by other runs: {made}. Name those "
-            f"with --model, or another --library; or delete {library.folder} to begin anew."
+            f"{library.folder}: this library was indexed with other runs: {stored}. Name those with --model, "
+            f"choose another --library, or delete {library.folder} to start over."
         )
 
 
 @contextmanager
-def _explaining(folder: Path) -> Iterator[None]:
-    """SQLite's errors, with the file and what to do."""
+def _store_errors(folder: Path) -> Iterator[None]:
+    """Turn SQLite errors into a `StoreError` that names the file and the remedy."""
     try:
         yield
     except sqlite3.ProgrammingError:
@@ -385,9 +405,9 @@ def _explaining(folder: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         raise StoreError(
             _damage(folder, str(error))
-            if code in _DAMAGED
-            else f"{folder / _FILE}: it cannot be used just now ({error}). See to the disk, its space and "
-            "permissions, and whether another process has the file."
+            if code in _DAMAGE_CODES
+            else f"{folder / _FILE}: it cannot be opened or written ({error}). Check the disk space, the "
+            "permissions, and whether another process holds the file."
         ) from error
 
 
@@ -396,7 +416,7 @@ def _damage(folder: Path, what: str) -> str:
 
 
 def _name(path: Path) -> bytes:
-    """File names need not be text."""
+    """Paths are stored as bytes, because file names need not be valid text."""
     return os.fsencode(path)
 
 

@@ -1,8 +1,8 @@
-"""Look at new clips on a Ray cluster.
+"""Segment new clips on a Ray cluster.
 
-Workers cut, decode and run the backbone, a clip each; what they see comes back in the order of the clips, so
-that this process encodes and stores it just as if it had looked itself. Workers need the clips, under the
-same paths, and the same ctsan; they see neither the runs' weights nor the store.
+Each task cuts and decodes one clip and runs the backbone. Results come back in the order of the clips, so
+that this process encodes and stores them exactly as in a local run. Workers need the clips under the same
+paths and the same version of ctsan; they need neither the runs' weights nor the store.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from ctsan import __version__
 from ctsan.errors import CtsanError, UsageError
 from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.runs.trained_run import TrainedRun
-from ctsan.search.segments import LookAt, NewClip, Part, look_at_clips
+from ctsan.search.segments import NewClip, Segment, Segmenter, segment_clips
 
 
 @contextmanager
-def looking_on_ray(address: str, runs: Sequence[TrainedRun], weights: Path | None) -> Iterator[LookAt]:
-    """What looks at clips on a cluster, for as long as it is needed.
+def ray_segmenter(address: str, runs: Sequence[TrainedRun], weights: Path | None) -> Iterator[Segmenter]:
+    """Connect to a cluster and yield a function that segments clips on it.
 
     Args:
-        address: HOST:PORT of a cluster, 'auto' for the one that this machine is part of, or 'local' for a
-            Ray of its own here; where this process is connected already, that connection is used.
-        weights: the backbone's file where it is not installed with ctsan, under the same path everywhere.
+        address: HOST:PORT of a cluster, 'auto' for the cluster that this machine belongs to, or 'local' to
+            start Ray here. Ignored if this process is already connected.
+        weights: the backbone's weights, if they are not installed with ctsan; the same path on all nodes.
 
     Raises:
-        UsageError: Ray is not installed, or there is no cluster.
+        UsageError: Ray is not installed, or the cluster cannot be reached.
     """
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent anywhere
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no telemetry
     try:
         import ray
         import ray.data
@@ -51,106 +51,107 @@ def looking_on_ray(address: str, runs: Sequence[TrainedRun], weights: Path | Non
     was_connected = ray.is_initialized()
     if not was_connected:
         try:
-            _knock(address)
+            _check_reachable(address)
             ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, OverflowError, RuntimeError, ValueError) as error:
             raise UsageError(
                 f"There is no Ray cluster at {address!r} that can be used ({error}). Start one with: ray "
                 "start --head --disable-usage-stats --include-dashboard=false, or give --ray no address."
             ) from error
-    _set_up_data()
-    slim = [replace(run) for run in runs]  # without their models, which workers have no use for
+    _configure_ray_data()
+    unloaded_runs = [replace(run) for run in runs]  # copies without the models, which workers do not need
     try:
-        yield partial(_look_at, runs=slim, weights=weights.resolve() if weights else None)
+        yield partial(_segment, runs=unloaded_runs, weights=weights.resolve() if weights else None)
     finally:
         if not was_connected:
             ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Ray itself waits more than a minute for an address where nobody is.
+def _check_reachable(address: str) -> None:
+    """Fail fast: Ray itself waits more than a minute for an address that does not answer.
 
     Raises:
-        OSError: nobody answers.
+        OSError: the address does not answer.
     """
     host, _, port = address.rpartition(":")
     if host:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
-def _set_up_data() -> None:
+def _configure_ray_data() -> None:
     from ray.data import DataContext
 
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray warns of its own deprecated settings
+        warnings.simplefilter("ignore")  # Ray warns about its own deprecated settings
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.execution_options.preserve_order = True
 
 
-def _look_at(clips: Sequence[NewClip], runs: Sequence[TrainedRun], weights: Path | None) -> Iterator[Part]:
+def _segment(clips: Sequence[NewClip], runs: Sequence[TrainedRun], weights: Path | None) -> Iterator[Segment]:
     if not clips:
         return
     import ray.data
     from ray.exceptions import RayError
 
-    rows = [{"path": os.fsencode(clip.path), "seconds": clip.seconds} for clip in clips]
-    parts = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
-        _rows_of, batch_size=1, fn_kwargs={"runs": runs, "weights": weights}, num_cpus=1
+    items = [{"path": os.fsencode(clip.path), "seconds": clip.seconds} for clip in clips]
+    results = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
+        _segment_on_worker, batch_size=1, fn_kwargs={"runs": runs, "weights": weights}, num_cpus=1
     )
     try:
-        for row in parts.iter_rows():
-            yield _received(row)
+        for row in results.iter_rows():
+            yield _unpack(row)
     except RayError as error:
         raise CtsanError(
-            f"Ray could not go on: {error} What is done stays done: run the same command again."
+            f"Ray failed: {error} Finished files are stored: run the same command again to continue."
         ) from error
 
 
-def _rows_of(
+def _segment_on_worker(
     batch: Mapping[str, Any], *, runs: Sequence[TrainedRun], weights: Path | None
 ) -> Iterator[dict[str, list[object]]]:
-    """On a worker: what is in one clip, a row a part. Nothing is raised, as Ray would wrap it."""
+    """Runs on a worker: one row per segment of a clip. Errors are returned, because Ray would wrap them."""
     clip = NewClip(Path(os.fsdecode(batch["path"][0])), float(batch["seconds"][0]))
-    for part in _parts_or_error(clip, runs, weights):
+    for segment in _segments_or_error(clip, runs, weights):
         yield {
-            "part": [pickle.dumps(part)],
-            "is_seen": [clip.path.exists()],
+            "segment": [pickle.dumps(segment)],
+            "clip_exists": [clip.path.exists()],
             "node": [platform.node()],
             "version": [__version__],
         }
 
 
-def _parts_or_error(
+def _segments_or_error(
     clip: NewClip, runs: Sequence[TrainedRun], weights: Path | None
-) -> Iterator[Part | UsageError]:
+) -> Iterator[Segment | UsageError]:
     try:
-        yield from look_at_clips([clip], runs, _featurizer(weights))
+        yield from segment_clips([clip], runs, _featurizer(weights))
     except UsageError as error:
         yield error
 
 
 @cache
 def _featurizer(weights: Path | None) -> ClipFeaturizer:
-    """One for all clips that a worker looks at; there is a worker for each core."""
+    """One per worker process. Ray starts one worker per core, so each uses one thread."""
     return ClipFeaturizer(weights, threads=1)
 
 
-def _received(row: Mapping[str, Any]) -> Part:
+def _unpack(row: Mapping[str, Any]) -> Segment:
     """Raises:
-    UsageError: the worker could not do its work, or not in the same way as this process.
+    UsageError: the worker failed, lacks the clip, or runs another version of ctsan.
     """
     if row["version"] != __version__:
         raise UsageError(
-            f"{row['node']}: it has ctsan {row['version']}, and here is {__version__}. Install the same one."
+            f"{row['node']}: it has ctsan {row['version']}, and this machine has {__version__}. Install the "
+            "same version."
         )
-    part: Part | UsageError = pickle.loads(row["part"])
-    if isinstance(part, UsageError):
-        raise part
-    if not row["is_seen"] and part.path.exists():
+    segment: Segment | UsageError = pickle.loads(row["segment"])
+    if isinstance(segment, UsageError):
+        raise segment
+    if not row["clip_exists"] and segment.path.exists():
         raise UsageError(
-            f"{part.path}: there is no such file on {row['node']}. Put clips where all nodes have them, "
+            f"{segment.path}: there is no such file on {row['node']}. Put clips where all nodes have them, "
             "under the same path."
         )
-    return part
+    return segment

@@ -1,4 +1,4 @@
-"""Ask a library: a first stage finds a hundred shots, and joint embeddings put them in order."""
+"""Search a library in two stages: a vector search finds candidates, then the joint embeddings rank them."""
 
 from __future__ import annotations
 
@@ -18,56 +18,66 @@ from ctsan.inference.ensemble import unknown_words
 from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.inference.results import Concept
 from ctsan.runs.trained_run import TrainedRun
-from ctsan.search.ann_index import Nearest
-from ctsan.search.encodings import KINDS, concept_words, covering_embeddings, numbers_of, query_vector
-from ctsan.search.indexing import marks_of, searching_runs
+from ctsan.search.ann_index import AnnIndex
+from ctsan.search.encodings import (
+    ARRAY_NAMES,
+    concept_words,
+    embed_runs_covering_query,
+    query_vector,
+    shot_arrays,
+)
+from ctsan.search.indexing import load_search_runs, run_fingerprints
 from ctsan.search.library import Library
 from ctsan.tasks.scoring import ensemble_scores
 from ctsan.text.tokens import tokenize
 from ctsan.video.shots import Shot
 
-FIRST = 100  # clips that the first stage hands on
+NUM_CANDIDATES = 100  # shots that the first stage passes on
 
-_FEW = 5  # among fewer clips it is not known whether the best one suits
-_SAMPLE = 1000  # clips tell how a query scores with any
+_MIN_SHOTS_TO_JUDGE = 5  # in smaller libraries `has_match` is always True
+_SAMPLE_SIZE = 1000  # shots that estimate how a query scores in general
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A shot that was found, in a file of the library."""
+    """A shot found by a search."""
 
     file: Path
     start: float  # seconds
     end: float
     score: float
-    concepts: tuple[Concept, ...]  # in order of rank
-    matched: tuple[Concept, ...]  # those of them that were asked for, where they had a say
+    concepts: tuple[Concept, ...]  # by rank
+    matched: tuple[Concept, ...]  # those in the query or the filter that affected the result
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Hits, the best first.
+class SearchResult:
+    """Hits, best first.
 
-    Scores for a sentence are those of `ctsan rank`, in standard deviations from the mean of the runs' scores
-    on their validation clips; for a clip they are products of vectors, 1 for the same.
+    Scores for a sentence are those of `ctsan rank`: standard deviations from the mean score on the runs'
+    validation clips. Scores for a clip are cosines of the stored vectors.
     """
 
     hits: tuple[Hit, ...]
-    has_match: bool  # False: the best are far off, and nothing in the library may suit
-    trust: float | None  # how often that was right on validation; None where it is not a question
-    unknown: tuple[str, ...] = ()  # words of the query that no run knows
+    has_match: bool  # False: the best score is below the threshold, so probably nothing matches
+    trust: float | None  # accuracy of `has_match` on validation queries; None if it was not judged
+    unknown: tuple[str, ...] = ()  # query words that no run has in its vocabulary
 
 
 class Searcher:
-    """A library that is asked many times: models are loaded once, arrays and index stay on the disk.
+    """An open library. Models are loaded once; arrays and index are memory-mapped.
 
-    What another process changes in the library is seen by the next question.
+    Changes that another process makes to the library are visible to the next search.
 
     Args:
         folder: of the library.
-        models: where its runs are now, if they were moved.
-        weights: the backbone's file where it is not installed with ctsan.
-        loaded: runs that are in memory already, and are taken from there.
+        models: the runs of the library, if they have been moved.
+        weights: the backbone's weights, if they are not installed with ctsan.
+        loaded: runs in memory, to be reused.
+
+    Raises:
+        StoreError: there is no such library, or it was indexed with other weights.
+        UsageError: the library is empty.
     """
 
     def __init__(
@@ -79,21 +89,21 @@ class Searcher:
         loaded: Sequence[TrainedRun] = (),
     ) -> None:
         self.library = Library(folder)
-        there = {(run.folder.resolve(), run.task): run for run in loaded}
+        in_memory = {(run.folder.resolve(), run.task): run for run in loaded}
         self.runs = [
-            there.get((run.folder.resolve(), run.task), run)
-            for run in searching_runs(models or [Path(run.folder) for run in self.library.runs])
+            in_memory.get((run.folder.resolve(), run.task), run)
+            for run in load_search_runs(models or [Path(run.folder) for run in self.library.runs])
         ]
-        if not self.library.is_made_by(marks_of(self.runs), concept_words(self.runs)):
+        if not self.library.matches_runs(run_fingerprints(self.runs), concept_words(self.runs)):
             raise StoreError(
-                f"{folder}: its clips were looked at by other weights than these runs have now. Delete the "
-                "library and index again, or give those runs back."
+                f"{folder}: it was indexed with other weights than these runs have now. Delete the library "
+                "and index again, or restore those weights."
             )
         self._words = self.library.words
         self._featurizer = ClipFeaturizer(weights)
         self._revision = self._generation = -1
         self._has_index = False
-        with self._up_to_date():
+        with self._snapshot():
             if len(self._rows) == 0:
                 raise UsageError(
                     f"{folder}: nothing in this library can be searched. Index a folder of clips."
@@ -101,18 +111,18 @@ class Searcher:
 
     def search(
         self, query: str, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
-    ) -> Found:
-        """The shots that suit a sentence best.
+    ) -> SearchResult:
+        """The shots that match a sentence best.
 
         Args:
-            concepts: only shots that show all of these concept words.
-            without: no shots that show one of these.
+            concepts: keep only shots with all of these concept words.
+            without: leave out shots with any of these concept words.
 
         Raises:
-            UsageError: the query has no known word, or a concept word is unknown.
+            UsageError: no run has a word of the query in its vocabulary, or a concept word is unknown.
         """
         unknown = unknown_words([run for run in self.runs if run.task == "embed"], {"The query": query})
-        with self._up_to_date():
+        with self._snapshot():
             return self._search(query, unknown, n_best, concepts, without)
 
     def _search(
@@ -122,159 +132,159 @@ class Searcher:
         n_best: int,
         concepts: Sequence[str],
         without: Sequence[str],
-    ) -> Found:
+    ) -> SearchResult:
         if len(self._rows) == 0:
-            return Found((), has_match=False, trust=None, unknown=unknown)
+            return SearchResult((), has_match=False, trust=None, unknown=unknown)
         vector = query_vector(self.runs, query, self._words)
-        allowed = self._allowed(concepts, without)
-        rows = self.nearest.find(vector, max(FIRST, n_best), allowed)
+        allowed = self._allowed_rows(concepts, without)
+        rows = self.index.search(vector, max(NUM_CANDIDATES, n_best), allowed)
         if len(rows) == 0:
-            return Found((), has_match=False, trust=None, unknown=unknown)
+            return SearchResult((), has_match=False, trust=None, unknown=unknown)
         cosines = self._cosines(vector, rows)
         scores = self._scores(query, vector, rows)
         order = scores.argsort(descending=True, stable=True)[:n_best].tolist()
-        num_clips = len(self._rows if allowed is None else allowed)
-        # Joint embeddings read no concept words: these count where the first stage left shots out.
-        asked = {*(tokenize(query) if len(rows) < num_clips else ()), *concepts}
-        hits = self._hits(rows[order], scores[order].tolist(), asked)
-        has_match, trust = self._match(query, vector, cosines, num_clips)
-        return Found(hits, has_match and bool(hits), trust, unknown)
+        num_shots = len(self._rows if allowed is None else allowed)
+        # The second stage ignores concept words, so those of the query matter only if the first stage cut.
+        requested = {*(tokenize(query) if len(rows) < num_shots else ()), *concepts}
+        hits = self._hits(rows[order], scores[order].tolist(), requested)
+        has_match, trust = self._judge_match(query, vector, cosines, num_shots)
+        return SearchResult(hits, has_match and bool(hits), trust, unknown)
 
     def like(
         self, clip: Path, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
-    ) -> Found:
-        """The shots that are most like a clip, be it in the library or not; of a long video, like all of it.
+    ) -> SearchResult:
+        """The shots most similar to a clip, which need not be in the library. A long video is one query.
 
         Raises:
             VideoError: the clip cannot be read.
             UsageError: a concept word is unknown.
         """
         encodings = self._featurizer.watch(clip, self.runs).encodings
-        vector = numbers_of(self.runs, encodings, self._words)["vectors"][0]
-        with self._up_to_date():
+        vector = shot_arrays(self.runs, encodings, self._words)["vectors"][0]
+        with self._snapshot():
             return self._like(vector, n_best, concepts, without)
 
     def like_moment(
         self, hit: Hit, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
-    ) -> Found:
-        """The shots that are most like one of the library, itself the first; nothing is decoded.
+    ) -> SearchResult:
+        """The shots most similar to a shot of the library, itself first. Uses the stored vector.
 
         Raises:
-            UsageError: the library does not have it any more, or a concept word is unknown.
+            UsageError: the library no longer has the shot, or a concept word is unknown.
         """
-        with self._up_to_date():
+        with self._snapshot():
             row = self.library.row_of(hit.file, Shot(hit.start, hit.end))
-            if row is None or row >= len(self._vectors):  # the latter: it is newer than the index in use
+            if row is None or row >= len(self._vectors):  # the latter: added after the index in use was built
                 raise UsageError("The library does not have this moment any more. Search again.")
             return self._like(self._vectors[row], n_best, concepts, without)
 
     def _like(
         self, stored: NDArray[np.generic], n_best: int, concepts: Sequence[str], without: Sequence[str]
-    ) -> Found:
+    ) -> SearchResult:
         if len(self._rows) == 0:
-            return Found((), has_match=False, trust=None)
+            return SearchResult((), has_match=False, trust=None)
         vector: NDArray[np.float32] = stored.astype(np.float32)
         vector /= np.linalg.norm(vector)
-        rows = self.nearest.find(vector, n_best, self._allowed(concepts, without))
-        found = self._vectors[rows].astype(np.float32)
-        scores = found @ vector / np.linalg.norm(found, axis=1)
+        rows = self.index.search(vector, n_best, self._allowed_rows(concepts, without))
+        neighbours = self._vectors[rows].astype(np.float32)
+        scores = neighbours @ vector / np.linalg.norm(neighbours, axis=1)
         order = np.argsort(-scores, kind="stable")
         hits = self._hits(rows[order], scores[order].tolist(), set(concepts))
-        return Found(hits, has_match=bool(hits), trust=None)
+        return SearchResult(hits, has_match=bool(hits), trust=None)
 
     @contextmanager
-    def _up_to_date(self) -> Iterator[None]:
-        """Within it the records stand still, and what was read of them is as new as they are."""
-        self.library.hold()
+    def _snapshot(self) -> Iterator[None]:
+        """A read transaction, in which the arrays and the index match the records."""
+        self.library.begin_snapshot()
         try:
             try:
-                self._renew()
-            except (FileNotFoundError, RuntimeError):  # newer arrays or a newer index took the place of these
-                self.library.release()
-                self.library.hold()
-                self._renew()
+                self._refresh()
+            except (FileNotFoundError, RuntimeError):  # a writer has just replaced the arrays or the index
+                self.library.end_snapshot()
+                self.library.begin_snapshot()
+                self._refresh()
             yield
         finally:
-            self.library.release()
+            self.library.end_snapshot()
 
-    def _renew(self) -> None:
-        revision, generation, index = self.library.revision, self.library.generation, self.library.index_file
+    def _refresh(self) -> None:
+        revision, generation, file = self.library.revision, self.library.generation, self.library.index_file
         if revision == self._revision:
             return
-        has_index = index.exists()
+        has_index = file.exists()
         if self._has_index and not has_index and generation == self._generation:
-            return  # it is being indexed: until that has ended, the old index finds what is still there
+            return  # indexing is in progress: use the old index until the new one is written
         rows = self.library.rows()
         if len(rows):
-            numbers = {kind: self.library.numbers(kind) for kind in KINDS}
-            self.nearest = Nearest(numbers["vectors"], rows, index if has_index else None)
-            self._numbers, self._vectors = numbers, numbers["vectors"]
+            arrays = {name: self.library.array(name) for name in ARRAY_NAMES}
+            self.index = AnnIndex(arrays["vectors"], rows, file if has_index else None)
+            self._arrays, self._vectors = arrays, arrays["vectors"]
         self._rows = rows
         self._revision, self._generation, self._has_index = revision, generation, has_index
 
     def _scores(self, query: str, vector: NDArray[np.float32], rows: NDArray[np.int64]) -> Tensor:
-        """Of the query with the shots in some rows, as `ctsan rank` scores files."""
-        embedding = [run.member for run in self.runs if run.task == "embed"]
-        num_heard = len(covering_embeddings(self.runs, query))  # each has an equal part in the vector
+        """Scores of the shots for the query, on the scale of `ctsan rank`."""
+        members = [run.member for run in self.runs if run.task == "embed"]
+        num_covering = len(embed_runs_covering_query(self.runs, query))  # each has weight 1/n in the vector
         cosines, start = [], 0
-        for member in embedding:
-            own = slice(start, start := start + member.model.joint_dim)
-            found = self._vectors[rows, own].astype(np.float32) @ vector[own] * num_heard
-            cosines.append(torch.from_numpy(found)[None])
-        return ensemble_scores(embedding, cosines, queries=[query])[0]
+        for member in members:
+            dims = slice(start, start := start + member.model.joint_dim)
+            cosine = self._vectors[rows, dims].astype(np.float32) @ vector[dims] * num_covering
+            cosines.append(torch.from_numpy(cosine)[None])
+        return ensemble_scores(members, cosines, queries=[query])[0]
 
     def _cosines(self, vector: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Of the joint embeddings alone."""
+        """Mean cosine of the joint embeddings, without the concept sketch."""
         dim = sum(run.member.model.joint_dim for run in self.runs if run.task == "embed")
         cosines: NDArray[np.float32] = self._vectors[rows, :dim].astype(np.float32) @ vector[:dim]
         return cosines
 
-    def _match(
-        self, query: str, vector: NDArray[np.float32], cosines: NDArray[np.float32], num_clips: int
+    def _judge_match(
+        self, query: str, vector: NDArray[np.float32], cosines: NDArray[np.float32], num_shots: int
     ) -> tuple[bool, float | None]:
-        """Whether the best of so many clips suits the query, and how often that was right on validation."""
-        if len(self._rows) < _FEW:
+        """Whether the best of `num_shots` matches the query, and the accuracy of that on validation."""
+        if len(self._rows) < _MIN_SHOTS_TO_JUDGE:
             return True, None
-        models = [run.member.model for run in covering_embeddings(self.runs, query)]
-        some = self._cosines(vector, self._rows[:: max(1, len(self._rows) // _SAMPLE)])
-        best = float(standardised(torch.tensor([[cosines.max()]]), torch.from_numpy(some)[None]))
-        least = sum(model.match_score(num_clips) for model in models) / len(models)
-        return best >= least, sum(float(model.match_accuracy) for model in models) / len(models)
+        models = [run.member.model for run in embed_runs_covering_query(self.runs, query)]
+        sample = self._cosines(vector, self._rows[:: max(1, len(self._rows) // _SAMPLE_SIZE)])
+        best = float(standardised(torch.tensor([[cosines.max()]]), torch.from_numpy(sample)[None]))
+        threshold = sum(model.match_score(num_shots) for model in models) / len(models)
+        return best >= threshold, sum(float(model.match_accuracy) for model in models) / len(models)
 
-    def _allowed(self, concepts: Sequence[str], without: Sequence[str]) -> NDArray[np.int64] | None:
-        """The rows that show all of some concept words and none of others; None for all of them."""
+    def _allowed_rows(self, concepts: Sequence[str], without: Sequence[str]) -> NDArray[np.int64] | None:
+        """The rows with all of `concepts` and none of `without`; None if there is no filter."""
         if not concepts and not without:
             return None
-        shown = self._numbers["concepts"][self._rows]
+        word_ids = self._arrays["concepts"][self._rows]
         is_allowed = np.ones(len(self._rows), bool)
         for word in concepts:
-            is_allowed &= (shown == self._number(word)).any(axis=1)
+            is_allowed &= (word_ids == self._word_id(word)).any(axis=1)
         for word in without:
-            is_allowed &= ~(shown == self._number(word)).any(axis=1)
+            is_allowed &= ~(word_ids == self._word_id(word)).any(axis=1)
         return self._rows[is_allowed]
 
-    def _number(self, word: str) -> int:
+    def _word_id(self, word: str) -> int:
         if word not in self._words:
             hint = did_you_mean(word, self._words)
             raise UsageError(
-                f"No run of this library looks for {word!r}. {hint}Concept words are single words of the "
-                "training captions."
+                f"No run of this library detects the concept word {word!r}. {hint}Concept words are single "
+                "words of the training captions."
             )
         return self._words.index(word)
 
-    def _hits(self, rows: NDArray[np.int64], scores: Sequence[float], asked: set[str]) -> tuple[Hit, ...]:
-        """Of the rows that a file still holds."""
+    def _hits(self, rows: NDArray[np.int64], scores: Sequence[float], requested: set[str]) -> tuple[Hit, ...]:
+        """Hits for the rows that a file still refers to."""
         score_of = dict(zip(rows.tolist(), scores, strict=True))
         hits = []
-        for place in self.library.places(rows.tolist()):
-            words: list[int] = self._numbers["concepts"][place.row].tolist()
-            sure: list[float] = self._numbers["confidences"][place.row].tolist()
-            seen = tuple(
-                Concept(self._words[word], confidence)
-                for word, confidence in zip(words, sure, strict=True)
-                if word >= 0
+        for location in self.library.locate(rows.tolist()):
+            word_ids: list[int] = self._arrays["concepts"][location.row].tolist()
+            confidences: list[float] = self._arrays["confidences"][location.row].tolist()
+            concepts = tuple(
+                Concept(self._words[word_id], confidence)
+                for word_id, confidence in zip(word_ids, confidences, strict=True)
+                if word_id >= 0
             )
-            matched = tuple(each for each in seen if each.word in asked)
-            score = score_of[place.row]
-            hits.append(Hit(place.file, place.shot.start, place.shot.end, score, seen, matched))
+            matched = tuple(concept for concept in concepts if concept.word in requested)
+            shot, score = location.shot, score_of[location.row]
+            hits.append(Hit(location.file, shot.start, shot.end, score, concepts, matched))
         return tuple(hits)

@@ -1,4 +1,4 @@
-"""New clips: cut, decode and turn them into feature maps, the costly part of filling a library."""
+"""Cut new clips into shots, decode them and compute their feature maps: the costly part of indexing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ctsan.video.shots import MAX_SECONDS, Shot
 @dataclass(frozen=True, slots=True)
 class NewClip:
     path: Path
-    seconds: float  # 0 where it cannot be read
+    seconds: float  # 0 if the file cannot be read
 
     @property
     def is_long(self) -> bool:
@@ -24,47 +24,47 @@ class NewClip:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """A shot of a clip as runs see it; or, after the shots that could be, why it cannot be read."""
+class Segment:
+    """One shot of a clip with its features, or, as the last segment of a clip, the error that ended it."""
 
     path: Path
-    found: tuple[Shot, ClipFeatures] | str
+    result: tuple[Shot, ClipFeatures] | str
 
 
-LookAt = Callable[[Sequence[NewClip]], Iterator[Part]]  # in order, at least one part of each clip
+Segmenter = Callable[[Sequence[NewClip]], Iterator[Segment]]  # keeps the order; at least one segment a clip
 
 
-def look_at_clips(
+def segment_clips(
     clips: Sequence[NewClip], runs: Sequence[TrainedRun], featurizer: ClipFeaturizer
-) -> Iterator[Part]:
-    """All shots of long clips, and the others as one shot each; clips that cannot be read stop nothing.
+) -> Iterator[Segment]:
+    """All shots of long clips; a short clip is one shot. An unreadable clip yields an error segment.
 
     Raises:
         UsageError: the features of a run cannot be computed.
     """
     for is_long, group in groupby(clips, key=lambda clip: clip.is_long):
-        look = _look_at_long if is_long else _look_at_short
-        yield from look(list(group), runs, featurizer)
+        segment = _segment_long if is_long else _segment_short
+        yield from segment(list(group), runs, featurizer)
 
 
-def _look_at_short(
+def _segment_short(
     clips: Sequence[NewClip], runs: Sequence[TrainedRun], featurizer: ClipFeaturizer
-) -> Iterator[Part]:
-    looks = featurizer.featurize_all((clip.path for clip in clips), runs)
-    for clip, look in zip(clips, looks, strict=True):
-        if isinstance(look, VideoError):
-            yield Part(clip.path, str(look))
+) -> Iterator[Segment]:
+    results = featurizer.featurize_all((clip.path for clip in clips), runs)
+    for clip, features in zip(clips, results, strict=True):
+        if isinstance(features, VideoError):
+            yield Segment(clip.path, str(features))
         else:
-            seconds = max(clip.seconds, float(look.times[-1] - look.times[0]))
-            yield Part(clip.path, (Shot(0.0, seconds), look))
+            seconds = max(clip.seconds, float(features.times[-1] - features.times[0]))
+            yield Segment(clip.path, (Shot(0.0, seconds), features))
 
 
-def _look_at_long(
+def _segment_long(
     clips: Sequence[NewClip], runs: Sequence[TrainedRun], featurizer: ClipFeaturizer
-) -> Iterator[Part]:
+) -> Iterator[Segment]:
     for clip in clips:
         try:
-            for found in featurizer.featurize_shots(clip.path, runs):
-                yield Part(clip.path, found)
+            for shot_features in featurizer.featurize_shots(clip.path, runs):
+                yield Segment(clip.path, shot_features)
         except VideoError as error:
-            yield Part(clip.path, str(error))
+            yield Segment(clip.path, str(error))

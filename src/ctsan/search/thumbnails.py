@@ -1,4 +1,4 @@
-"""A small picture of a moment that was found."""
+"""Thumbnails of search hits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _BOX = (320, 320)
 
 
 def write_thumbnail(hit: Hit, file: Path) -> Path:
-    """The picture in the middle of a hit, as a JPEG.
+    """Write the frame in the middle of a hit as a JPEG.
 
     Raises:
-        VideoError: the file cannot be read any more.
+        VideoError: the file can no longer be read.
     """
     pictures = pictures_at(hit.file, np.array([(hit.start + hit.end) / 2]), box=_BOX)
     if not pictures:
-        raise VideoError(hit.file, "not one picture could be decoded", "Index the folder again.")
+        raise VideoError(hit.file, "no frame could be decoded", "Index the folder again.")
     with replacing(file) as temporary:
         Image.fromarray(pictures[0][0]).save(temporary, "JPEG", quality=85)
     return file

@@ -13,11 +13,14 @@ from torch.nn import functional as F
 from ctsan.data.batches import pad_words
 from ctsan.data.corpus import BLANK as BLANK_SIGN
 from ctsan.data.corpus import BlankItem, Clip
+from ctsan.evaluation.items import item_statistics
 from ctsan.model.blank_model import BlankModel, Filled
 from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.tasks.clip_encoders import language_model_arguments, output_arguments
 from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, encode_batch, printed
 from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
+from ctsan.tasks.spec import ITEMS_PER_CLIP, AnswerReport, ModelInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import BLANK, PAD, SPECIALS, UNK, Vocabulary
@@ -253,3 +256,39 @@ def encode_blanks(sentence: str, vocabulary: Vocabulary) -> tuple[tuple[int, ...
         places.append(len(words))
         words += [BLANK, *part]
     return tuple(words), places
+
+
+def _build_model(inputs: ModelInputs) -> BlankModel:
+    settings = inputs.settings
+    return BlankModel(
+        **language_model_arguments(inputs),
+        **output_arguments(settings),
+        bidirectional=settings.model.bidirectional,
+    )
+
+
+def _build_task(inputs: TaskInputs) -> BlankTask:
+    settings = inputs.settings
+    given = inputs.corpus.items.get(("fill", "train"), ())
+    return BlankTask(
+        **inputs.joint_loss,
+        max_words=settings.decoding.max_words,
+        train=[item for item in given if isinstance(item, BlankItem)],
+        validation=inputs.items(BlankItem, "fill", inputs.split, per_clip=ITEMS_PER_CLIP),
+        label_smoothing=settings.loss.label_smoothing,
+        questions_per_clip=settings.training.captions_per_clip,
+    )
+
+
+SPEC = TaskSpec(
+    name="fill",
+    help="Learn to fill in the blank of a sentence about a clip.",
+    primary_metric=BlankTask.primary_metric,
+    build_model=_build_model,
+    build_task=_build_task,
+    report=lambda inputs: AnswerReport(item_statistics("fill", inputs.answers)),
+    items=(("fill", "train"), ("fill", "val")),
+    asks="fill",
+    answer_noun="filled words",
+    split_answers=lambda answers: [answer["answer"] for answer in answers],
+)

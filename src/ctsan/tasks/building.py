@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +13,7 @@ from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.baselines.nearest_words import NearestWords
 from ctsan.config import InitSettings, Settings
 from ctsan.data.batches import encode_captions, references, thin
-from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem, Split
-from ctsan.data.item_building import build_items
+from ctsan.data.corpus import Clip, Corpus, Split
 from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.extensions.mlp_probe import MLPProbe
 from ctsan.model.blank_model import BlankModel
@@ -23,44 +21,28 @@ from ctsan.model.choice_model import ChoiceModel
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.retrieval_model import RetrievalModel
-from ctsan.tasks.blank import BlankTask
 from ctsan.tasks.channel_statistics import channel_statistics
-from ctsan.tasks.choice import ChoiceTask
-from ctsan.tasks.clip_encoders import build_clip_encoder, build_decoder, check_decoder
+from ctsan.tasks.clip_encoders import check_decoder
 from ctsan.tasks.clips import TaskClips
-from ctsan.tasks.description import DescriptionTask
 from ctsan.tasks.detection import DetectorModel
-from ctsan.tasks.embedding import EmbeddingTask
-from ctsan.tasks.retrieval import RetrievalTask
+from ctsan.tasks.registry import task_spec
+from ctsan.tasks.spec import ModelInputs, TaskInputs
 from ctsan.tasks.task import Task
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import UNK
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 
-TaskName = Literal["describe", "fill", "choose", "rank", "embed"]
 Model = DescriptionModel | BlankModel | ChoiceModel | RetrievalModel | DualEncoder
-ItemT = TypeVar("ItemT", BlankItem, ChoiceItem, QueryItem)
 
-PRIMARY_METRICS: Mapping[TaskName, str] = {
-    "describe": DescriptionTask.primary_metric,
-    "fill": BlankTask.primary_metric,
-    "choose": ChoiceTask.primary_metric,
-    "rank": RetrievalTask.primary_metric,
-    "embed": EmbeddingTask.primary_metric,
-}
-
-_ITEMS_PER_CLIP = 5  # where the corpus brings none, so many are built of each clip that is measured
-_SENTENCES_OF_CHOICE = 5  # to be read for one question
-_MOST_QUERIES = 1000  # as many as the paper ranks clips for
 _PROBED_FRAMES = 10  # of a clip are enough for its mean
-_ITEM_SEED = 0  # all runs are measured on the same items
+_FOLD_SEED = 0
 
 
 def build_model(
-    task: TaskName, settings: Settings, words: Words, *, grid: tuple[int, int], channels: int, seed: int
-) -> Model:
-    """A fresh model; the same seed gives the same weights.
+    task: str, settings: Settings, words: Words, *, grid: tuple[int, int], channels: int, seed: int
+) -> Any:
+    """A fresh model of a task; the same seed gives the same weights.
 
     Raises:
         UsageError: the settings ask for what no model of the task can be.
@@ -68,61 +50,17 @@ def build_model(
     check_decoder(settings, task=task)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if task == "embed":
-            return _dual_encoder(settings, words, channels=channels)
-        shared: dict[str, Any] = {
-            "clip_encoder": build_clip_encoder(settings, words, grid=grid, channels=channels),
-            "hidden_dim": settings.model.hidden_dim,
-            "input_attention": settings.attention.input,
-            "num_layers": settings.model.num_layers,
-            "dropout": settings.model.dropout,
-            "gate": settings.init.attention_gate or None,  # 0 stands for Xavier's
-        }
-        saying: dict[str, Any] = {
-            "output_attention": settings.attention.output,
-            "init_output_from_embeddings": settings.model.init_output_from_embeddings,
-        }
-        match task:
-            case "describe":
-                return DescriptionModel(
-                    **shared, **saying, decoder=build_decoder(settings, shared["clip_encoder"])
-                )
-            case "fill":
-                return BlankModel(**shared, **saying, bidirectional=settings.model.bidirectional)
-            case "choose":
-                return ChoiceModel(**shared, contrastive_init=settings.attention.contrastive_init)
-            case "rank":
-                return RetrievalModel(
-                    **shared,
-                    contrastive_init=settings.attention.contrastive_init,
-                    sketch_dim=settings.retrieval.sketch_dim,
-                    joint_dim=settings.retrieval.joint_dim,
-                    joint_dropout=settings.retrieval.dropout,
-                )
-
-
-def _dual_encoder(settings: Settings, words: Words, *, channels: int) -> DualEncoder:
-    return DualEncoder(
-        clip_encoder=MeanPooling(
-            channels=channels,
-            embedding=torch.from_numpy(words.embedding),
-            candidate_words=torch.tensor(words.vocabulary.encode(words.concepts.words)),
-        ),
-        joint_dim=settings.retrieval.joint_dim,
-        clip_dropout=settings.retrieval.dropout,
-        hidden_dim=settings.retrieval.hidden_dim,
-        num_phrases=settings.retrieval.phrases,
-    )
+        return task_spec(task).build_model(ModelInputs(settings, words, grid, channels))
 
 
 def build_task(
-    task: TaskName,
+    task: str,
     settings: Settings,
     words: Words,
     store: FeatureStore,
     corpus: Corpus,
     *,
-    model: Model,
+    model: Any,
     split: Split = "val",
     out_of_fold: Callable[[], Mapping[str, Tensor] | None] | None = None,
 ) -> Task[Any]:
@@ -131,66 +69,15 @@ def build_task(
     Args:
         out_of_fold: gives what `out_of_fold_scores` does.
     """
-    loss, at_once = settings.loss, settings.training.captions_per_clip
-    shared: dict[str, Any] = {
-        "model": model,
-        "clips": TaskClips(
-            store=store,
-            words=words,
-            train=corpus.split("train"),
-            validation=corpus.split(split),
-            max_frames=settings.model.max_frames,
-            out_of_fold=out_of_fold,
-        ),
-        "attention_weight": loss.attention_weight,
-        "concept_weight": loss.concept_weight,
-    }
-    max_words = settings.decoding.max_words
-    match task:
-        case "embed":
-            return EmbeddingTask(
-                model=shared["model"],
-                clips=shared["clips"],
-                validation=_queries(corpus, split, words),
-                temperature=settings.retrieval.temperature,
-                max_words=max_words,
-            )
-        case "describe":
-            return DescriptionTask(
-                **shared,
-                label_smoothing=loss.label_smoothing,
-                captions_per_clip=at_once,
-                decoding=settings.decoding,
-                rerank=settings.rerank,
-            )
-        case "fill":
-            own = corpus.items.get(("fill", "train"), ())
-            return BlankTask(
-                **shared,
-                max_words=max_words,
-                train=[item for item in own if isinstance(item, BlankItem)],
-                validation=_items(BlankItem, "fill", corpus, split, words, per_clip=_ITEMS_PER_CLIP),
-                label_smoothing=loss.label_smoothing,
-                questions_per_clip=at_once,
-            )
-        case "choose":
-            return ChoiceTask(
-                **shared,
-                max_words=max_words,
-                train=_items(ChoiceItem, "choose", corpus, "train", words) if corpus.split("train") else [],
-                validation=_items(ChoiceItem, "choose", corpus, split, words, per_clip=_ITEMS_PER_CLIP),
-                questions_per_clip=max(1, at_once // _SENTENCES_OF_CHOICE),
-                margin=loss.choice_margin,
-            )
-        case "rank":
-            return RetrievalTask(
-                **shared,
-                max_words=max_words,
-                validation=_queries(corpus, split, words),
-                captions_per_clip=settings.retrieval.captions_per_clip,
-                margin=loss.retrieval_margin,
-                negatives=loss.retrieval_negatives,
-            )
+    clips = TaskClips(
+        store=store,
+        words=words,
+        train=corpus.split("train"),
+        validation=corpus.split(split),
+        max_frames=settings.model.max_frames,
+        out_of_fold=out_of_fold,
+    )
+    return task_spec(task).build_task(TaskInputs(settings, model, clips, corpus, split))
 
 
 def init_from_clips(
@@ -289,7 +176,7 @@ def out_of_fold_scores(
     fold: dict[str, int] = {}
     for external in (False, True):  # apart, so that every probe has clips of both kinds to learn from
         names = sorted({name for name, clip in zip(sources, clips, strict=True) if clip.external == external})
-        order = torch.randperm(len(names), generator=torch.Generator().manual_seed(_ITEM_SEED)).tolist()
+        order = torch.randperm(len(names), generator=torch.Generator().manual_seed(_FOLD_SEED)).tolist()
         fold = {name: place % _FOLDS for name, place in zip(names, order, strict=True)} | fold
     folds = torch.tensor([fold[name] for name in sources])
     scores = torch.zeros(reference.shape, dtype=torch.float16)
@@ -366,22 +253,3 @@ def _fit_nearest(nearest: NearestWords, clips: Sequence[Clip], store: FeatureSto
         for clip in clips
     ]
     nearest.know(torch.stack(means), torch.stack(shares))
-
-
-def _queries(corpus: Corpus, split: Split, words: Words) -> list[QueryItem]:
-    """Of a split; to choose weights by at most a thousand, for each is compared with every clip."""
-    queries = _items(QueryItem, "rank", corpus, split, words)
-    return queries[:: math.ceil(len(queries) / _MOST_QUERIES)] if split == "val" else queries
-
-
-def _items(
-    kind: type[ItemT], task: ItemTask, corpus: Corpus, split: Split, words: Words, per_clip: int | None = None
-) -> list[ItemT]:
-    """The corpus' own items of a split, or such as are built from its captions, if any can be."""
-    items = corpus.items.get((task, split), ())
-    if not items:
-        known = words.vocabulary.words
-        items = build_items(
-            corpus, split=split, task=task, seed=_ITEM_SEED, vocabulary_words=known, per_clip=per_clip
-        ).items
-    return [item for item in items if isinstance(item, kind)]

@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from ctsan.data.corpus import ChoiceItem
+from ctsan.evaluation.items import item_statistics
 from ctsan.model.choice_model import ChoiceModel, Scored, margin_loss
 from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.tasks.clip_encoders import language_model_arguments
 from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, encode_batch, printed
 from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.scoring import encode_sentences, ensemble_scores, score_each
+from ctsan.tasks.spec import ITEMS_PER_CLIP, AnswerReport, ModelInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured, ShownChoice
 from ctsan.text.vocabulary import PAD
 
@@ -32,6 +35,9 @@ class ChoiceBatch(NamedTuple):
     answers: Tensor  # (Q,)
     clip_of_question: Tensor  # (Q,), places in the batch
     frozen: ClipEncoding | None = None  # as in `CaptionBatch`
+
+
+_SENTENCES_PER_QUESTION = 5
 
 
 class ChoiceTask:
@@ -177,3 +183,35 @@ class ChoiceTask:
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
         return encode_sentences(sentences, self.clips.words.vocabulary, max_words=self.max_words)
+
+
+def _build_model(inputs: ModelInputs) -> ChoiceModel:
+    contrastive = inputs.settings.attention.contrastive_init
+    return ChoiceModel(**language_model_arguments(inputs), contrastive_init=contrastive)
+
+
+def _build_task(inputs: TaskInputs) -> ChoiceTask:
+    settings, corpus = inputs.settings, inputs.corpus
+    return ChoiceTask(
+        **inputs.joint_loss,
+        max_words=settings.decoding.max_words,
+        train=inputs.items(ChoiceItem, "choose", "train") if corpus.split("train") else [],
+        validation=inputs.items(ChoiceItem, "choose", inputs.split, per_clip=ITEMS_PER_CLIP),
+        questions_per_clip=max(1, settings.training.captions_per_clip // _SENTENCES_PER_QUESTION),
+        margin=settings.loss.choice_margin,
+    )
+
+
+SPEC = TaskSpec(
+    name="choose",
+    help="Learn to choose the sentence that was written for a clip.",
+    primary_metric=ChoiceTask.primary_metric,
+    build_model=_build_model,
+    build_task=_build_task,
+    report=lambda inputs: AnswerReport(item_statistics("choose", inputs.answers)),
+    items=(("choose", "train"), ("choose", "val")),
+    asks="choose",
+    helpers=("embed",),
+    answer_noun="choices",
+    split_answers=lambda answers: [answer["choice"] for answer in answers],
+)

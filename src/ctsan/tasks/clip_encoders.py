@@ -19,9 +19,33 @@ from ctsan.extensions.mlp_probe import MLPProbe
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector, ConceptSource, LearntConceptSource
 from ctsan.model.video_encoder import NoVideo
+from ctsan.tasks.spec import ModelInputs
 from ctsan.text.words import Words
 
 _RECOMPUTE_ABOVE = 10_000  # hidden x attention dimensions: beyond, what traces share is made twice
+
+
+def language_model_arguments(inputs: ModelInputs) -> dict[str, Any]:
+    """Arguments of every language model with a clip encoder."""
+    settings = inputs.settings
+    return {
+        "clip_encoder": build_clip_encoder(
+            settings, inputs.words, grid=inputs.grid, channels=inputs.channels
+        ),
+        "hidden_dim": settings.model.hidden_dim,
+        "input_attention": settings.attention.input,
+        "num_layers": settings.model.num_layers,
+        "dropout": settings.model.dropout,
+        "gate": settings.init.attention_gate or None,  # 0 stands for Xavier's
+    }
+
+
+def output_arguments(settings: Settings) -> dict[str, Any]:
+    """Arguments of the models that generate words."""
+    return {
+        "output_attention": settings.attention.output,
+        "init_output_from_embeddings": settings.model.init_output_from_embeddings,
+    }
 
 
 def build_clip_encoder(

@@ -13,15 +13,19 @@ from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.config import DecodingSettings, RerankSettings
 from ctsan.data.batches import encode_captions, pad_words
 from ctsan.data.corpus import Clip
-from ctsan.evaluation.captions import caption_scores, cider_of_each
-from ctsan.evaluation.grammar import grammar_fault
+from ctsan.evaluation.captions import caption_scores, cider_by_clip
+from ctsan.evaluation.coco_metrics import score_captions
+from ctsan.evaluation.diversity import diversity
+from ctsan.evaluation.grammar import faulty_share, grammar_fault
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.captioning import Captioner, caption_clips
+from ctsan.tasks.clip_encoders import build_decoder, language_model_arguments, output_arguments
 from ctsan.tasks.clips import TaskClips, encode_batch
 from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
+from ctsan.tasks.spec import AnswerReport, ModelInputs, ReportInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import BLANK, BOS, PAD
 
@@ -146,7 +150,7 @@ class DescriptionTask:
         encodings = self.clips.encoded([self._member])
         captions = self._captions([self._member], encodings)
         concepts = self.clips.shown_concepts(encodings[0])
-        scores = cider_of_each(self._references, captions)
+        scores = cider_by_clip(self._references, captions)
         return [
             Example(
                 clip=clip.id,
@@ -221,3 +225,43 @@ def _of_captions(scores: Tensor, following: Tensor, *, label_smoothing: float = 
     steps = following != PAD
     words = F.cross_entropy(scores, following[steps], reduction="none", label_smoothing=label_smoothing)
     return words.new_zeros(following.shape).masked_scatter(steps, words).sum(dim=1)
+
+
+def _build_model(inputs: ModelInputs) -> DescriptionModel:
+    shared = language_model_arguments(inputs)
+    decoder = build_decoder(inputs.settings, shared["clip_encoder"])
+    return DescriptionModel(**shared, **output_arguments(inputs.settings), decoder=decoder)
+
+
+def _build_task(inputs: TaskInputs) -> DescriptionTask:
+    settings = inputs.settings
+    return DescriptionTask(
+        **inputs.joint_loss,
+        label_smoothing=settings.loss.label_smoothing,
+        captions_per_clip=settings.training.captions_per_clip,
+        decoding=settings.decoding,
+        rerank=settings.rerank,
+    )
+
+
+def _report(inputs: ReportInputs) -> AnswerReport:
+    references = {clip.id: clip.captions for clip in inputs.clips if clip.id in inputs.answers}
+    statistics, tokeniser, notes = score_captions(references, inputs.answers, java=inputs.java)
+    metrics = diversity(references, inputs.answers, inputs.training)
+    metrics["grammar faults"] = faulty_share(inputs.answers.values())
+    return AnswerReport(statistics, metrics, tokeniser, notes)
+
+
+SPEC = TaskSpec(
+    name="describe",
+    help="Learn to describe clips in a sentence.",
+    primary_metric=DescriptionTask.primary_metric,
+    build_model=_build_model,
+    build_task=_build_task,
+    report=_report,
+    asks="describe",
+    helpers=("embed",),
+    needs_java=True,
+    answer_noun="captions",
+    split_answers=lambda caption: [caption],
+)

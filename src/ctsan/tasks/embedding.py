@@ -8,13 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.data.corpus import Clip, QueryItem
+from ctsan.evaluation.items import item_statistics
 from ctsan.extensions.dual_encoder import DualEncoder, in_batch_loss
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import TaskClips, printed
 from ctsan.tasks.loaded_model import LoadedModel
-from ctsan.tasks.queries import Queries
+from ctsan.tasks.queries import Queries, validation_queries
 from ctsan.tasks.scoring import encode_sentences, ensemble_scores, score_all
+from ctsan.tasks.spec import AnswerReport, ModelInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import PAD
 
@@ -131,3 +134,59 @@ class EmbeddingTask:
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
         return encode_sentences(sentences, self.clips.words.vocabulary, max_words=self.max_words)
+
+
+def _build_model(inputs: ModelInputs) -> DualEncoder:
+    settings, words = inputs.settings, inputs.words
+    return DualEncoder(
+        clip_encoder=MeanPooling(
+            channels=inputs.channels,
+            embedding=torch.from_numpy(words.embedding),
+            candidate_words=torch.tensor(words.vocabulary.encode(words.concepts.words)),
+        ),
+        joint_dim=settings.retrieval.joint_dim,
+        clip_dropout=settings.retrieval.dropout,
+        hidden_dim=settings.retrieval.hidden_dim,
+        num_phrases=settings.retrieval.phrases,
+    )
+
+
+def _build_task(inputs: TaskInputs) -> EmbeddingTask:
+    return EmbeddingTask(
+        model=inputs.model,
+        clips=inputs.clips,
+        validation=validation_queries(inputs),
+        temperature=inputs.settings.retrieval.temperature,
+        max_words=inputs.settings.decoding.max_words,
+    )
+
+
+SPEC = TaskSpec(
+    name="embed",
+    help="Learn a joint embedding of sentences and clips, for 'ctsan index' and 'ctsan search'.",
+    primary_metric=EmbeddingTask.primary_metric,
+    build_model=_build_model,
+    build_task=_build_task,
+    report=lambda inputs: AnswerReport(item_statistics("rank", inputs.answers)),
+    # The negatives are the other clips of a batch, so batches are large; few steps are enough. The ridge
+    # regression that the embedding begins as and its phrase probe are solved in closed form, before the first
+    # step.
+    defaults=(
+        "training.batch_size=256",
+        "training.steps=1500",
+        "optimiser.learning_rate=1e-3",
+        "optimiser.weight_decay=0.05",
+        "retrieval.hidden_dim=1024",
+        "retrieval.temperature=0.07",
+        "retrieval.ridge_init=true",
+        "retrieval.phrases=16000",
+        "retrieval.extra_vocabulary=30000",
+        "ensemble.standardise=true",
+    ),
+    items=(("rank", "val"),),
+    # Runs of `rank` and `choose` beside it, with a tenth of the weight, gain .008 MRR on 55 clips and nothing
+    # on 299, and larger weights gain nothing or do harm: bench/ensembles.py, docs/search.md.
+    decides=("choose", "rank"),
+    answer_noun="first-ranked clips",
+    split_answers=lambda answers: [answer["first"] for answer in answers],
+)

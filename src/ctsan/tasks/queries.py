@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -12,8 +13,10 @@ from ctsan.evaluation.retrieval import ranks, retrieval_scores
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import AnsweredItem, TaskClips
 from ctsan.tasks.scoring import Scorer, score_all
+from ctsan.tasks.spec import TaskInputs
 from ctsan.tasks.task import ShownClip
 
+_MOST_QUERIES = 1000
 NUM_SHOWN = 5  # clips for a query, as in the paper's appendix D
 
 
@@ -80,3 +83,9 @@ class Queries:
             ShownClip(place, self.clips[column].id, self.clips[column].path, is_right=column == right)
             for place, column in shown
         )
+
+
+def validation_queries(inputs: TaskInputs) -> list[QueryItem]:
+    """Queries of the measured split; to choose weights by at most a thousand, as many as the paper ranks."""
+    queries = inputs.items(QueryItem, "rank", inputs.split)
+    return queries[:: math.ceil(len(queries) / _MOST_QUERIES)] if inputs.split == "val" else queries

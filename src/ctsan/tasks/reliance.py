@@ -18,11 +18,11 @@ from torch import Tensor
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.bootstrap import Comparison, Interval, compare, interval
 from ctsan.evaluation.clip_statistics import ClipStatistic, ratio
-from ctsan.evaluation.coco_metrics import judge_systems
-from ctsan.evaluation.items import item_statistics
+from ctsan.evaluation.coco_metrics import score_systems
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
-from ctsan.tasks.building import PRIMARY_METRICS, TaskName
 from ctsan.tasks.loaded_model import LoadedModel
+from ctsan.tasks.registry import task_spec
+from ctsan.tasks.spec import ReportInputs
 from ctsan.tasks.task import Task
 from ctsan.text.concepts import Concepts
 
@@ -36,17 +36,10 @@ SOURCE_LABELS: Mapping[WordSource, str] = {
     "none": "none",
     "oracle": "of its captions (oracle)",
 }
-ANSWER_NOUNS: Mapping[TaskName, str] = {
-    "describe": "captions",
-    "fill": "filled words",
-    "choose": "choices",
-    "rank": "first-ranked clips",
-}
 RELIANCE_FILE = "reliance.json"  # in a run folder, on validation clips
 
 Answers = Mapping[str, Any]  # by clip, as `Measured` has them
 
-_ANSWER_KEYS: Mapping[TaskName, str] = {"fill": "answer", "choose": "choice", "rank": "first"}
 _SEED = 0  # of the permutation and of the random words: all runs get the same
 
 
@@ -70,7 +63,7 @@ class SourceScore:
 class Reliance:
     """Of one model in one task, by the task's primary metric."""
 
-    task: TaskName
+    task: str
     metric: str
     clips: int
     answers: int  # captions, blanks, choices or queries
@@ -90,7 +83,7 @@ class Reliance:
 
 
 def measure_reliance(
-    name: TaskName,
+    name: str,
     task: Task[Any],
     member: LoadedModel[Any],
     *,
@@ -107,8 +100,8 @@ def measure_reliance(
     own = answers["own"]
     if not own:
         return None
-    metric = PRIMARY_METRICS[name]
-    statistics = _tallies(name, answers, task.clips.validation, java=java)
+    metric = task_spec(name).primary_metric
+    statistics = _statistics(name, answers, task.clips.validation, java=java)
     scores = {}
     for source, statistic in statistics.items():
         changed = changed_share(name, own, answers[source])
@@ -143,29 +136,24 @@ def answers_by_source(
     return answers
 
 
-def _tallies(
-    name: TaskName, answers: Mapping[WordSource, Answers], clips: Sequence[Clip], *, java: Path | None
+def _statistics(
+    name: str, answers: Mapping[WordSource, Answers], clips: Sequence[Clip], *, java: Path | None
 ) -> dict[WordSource, dict[str, ClipStatistic]]:
     """The metrics of a task's answers, by source and by metric."""
-    if name == "describe":
+    if name == "describe":  # all sources in one call of Java, and without METEOR, which takes long
         references = {clip.id: clip.captions for clip in clips if clip.id in answers["own"]}
-        judged = judge_systems(references, dict(answers.items()), java=java, meteor=False)
+        judged = score_systems(references, dict(answers.items()), java=java, meteor=False)
         return {source: judged[source].statistics for source in answers}
-    if name == "embed":
-        raise ValueError("A joint embedding reads no concept words.")
-    return {source: item_statistics(name, own) for source, own in answers.items()}
+    report = task_spec(name).report
+    return {source: report(ReportInputs(own, clips, java)).statistics for source, own in answers.items()}
 
 
-def changed_share(name: TaskName, own: Answers, others: Answers) -> ClipStatistic:
+def changed_share(name: str, own: Answers, others: Answers) -> ClipStatistic:
     """The share of answers that differ, clip by clip: captions, filled words, choices, first-ranked clips."""
-    if name == "describe":
-        return ratio([own[clip] != others[clip] for clip in own], [1] * len(own))
-    key = _ANSWER_KEYS[name]
-    changed = [
-        sum(mine[key] != other[key] for mine, other in zip(own[clip], others[clip], strict=True))
-        for clip in own
-    ]
-    return ratio(changed, [len(items) for items in own.values()])
+    split = task_spec(name).split_answers
+    pairs = [(split(own[clip]), split(others[clip])) for clip in own]
+    changed = [sum(mine != other for mine, other in zip(*pair, strict=True)) for pair in pairs]
+    return ratio(changed, [len(mine) for mine, _ in pairs])
 
 
 def permute_clips(clips: Sequence[Clip]) -> list[int]:

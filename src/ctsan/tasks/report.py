@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.bootstrap import Interval, interval
 from ctsan.evaluation.clip_statistics import ClipStatistic
-from ctsan.evaluation.coco_metrics import Tokeniser, judge_captions
-from ctsan.evaluation.diversity import diversity
-from ctsan.evaluation.grammar import faulty_share
-from ctsan.evaluation.items import item_statistics
-from ctsan.tasks.building import TaskName
+from ctsan.evaluation.coco_metrics import Tokeniser
 from ctsan.tasks.concepts import measure_concepts
 from ctsan.tasks.loaded_model import LoadedModel
+from ctsan.tasks.registry import task_spec
+from ctsan.tasks.spec import ReportInputs
 from ctsan.tasks.task import Measured
 from ctsan.video.store import FeatureStore
 
@@ -32,7 +30,7 @@ class Report(NamedTuple):
 
 
 def report(
-    task: TaskName,
+    task: str,
     measured: Measured,
     members: Sequence[LoadedModel[Any]],
     clips: Sequence[Clip],
@@ -48,22 +46,9 @@ def report(
         java: what `find_java` found; only captions need it.
         training: captions of the training clips.
     """
-    answers: dict[str, Any] = measured.answers
-    own: dict[str, float] = {}
-    tokeniser: Tokeniser | None = None
-    notes: tuple[str, ...] = ()
-    match task:
-        case "describe":
-            references = {clip.id: clip.captions for clip in clips if clip.id in answers}
-            statistics, tokeniser, notes = judge_captions(references, answers, java=java)
-            own = diversity(references, answers, training)
-            own["grammar faults"] = faulty_share(answers.values())
-        case "fill" | "choose" | "rank":
-            statistics = item_statistics(task, answers)
-        case "embed":
-            statistics = item_statistics("rank", answers)
+    found = task_spec(task).report(ReportInputs(measured.answers, clips, java, training))
     concepts = measure_concepts(members, clips, store)
-    metrics = {name: statistic.value for name, statistic in statistics.items()} | own
+    metrics = {name: statistic.value for name, statistic in found.statistics.items()} | found.metrics
     metrics |= {name: statistic.value for name, statistic in concepts.items()}
     metrics |= {name: value for name, value in measured.metrics.items() if name not in metrics}
-    return Report(metrics, statistics | concepts, tokeniser, notes)
+    return Report(metrics, found.statistics | concepts, found.tokeniser, found.notes)

@@ -9,15 +9,18 @@ from torch import Tensor
 
 from ctsan.config import Negatives
 from ctsan.data.corpus import QueryItem
+from ctsan.evaluation.items import item_statistics
 from ctsan.model.choice_model import Scored
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.retrieval_model import RetrievalModel, pairwise_margin_loss
 from ctsan.tasks.caption_batch import CaptionBatch
+from ctsan.tasks.clip_encoders import language_model_arguments
 from ctsan.tasks.clips import TaskClips, encode_batch, printed
 from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import attention_losses, detector_losses
-from ctsan.tasks.queries import Queries
+from ctsan.tasks.queries import Queries, validation_queries
 from ctsan.tasks.scoring import Scorer, encode_sentences, ensemble_scores
+from ctsan.tasks.spec import AnswerReport, ModelInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import PAD
 
@@ -129,3 +132,41 @@ class RetrievalTask:
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
         return encode_sentences(sentences, self.clips.words.vocabulary, max_words=self.max_words)
+
+
+def _build_model(inputs: ModelInputs) -> RetrievalModel:
+    settings = inputs.settings
+    return RetrievalModel(
+        **language_model_arguments(inputs),
+        contrastive_init=settings.attention.contrastive_init,
+        sketch_dim=settings.retrieval.sketch_dim,
+        joint_dim=settings.retrieval.joint_dim,
+        joint_dropout=settings.retrieval.dropout,
+    )
+
+
+def _build_task(inputs: TaskInputs) -> RetrievalTask:
+    settings = inputs.settings
+    return RetrievalTask(
+        **inputs.joint_loss,
+        max_words=settings.decoding.max_words,
+        validation=validation_queries(inputs),
+        captions_per_clip=settings.retrieval.captions_per_clip,
+        margin=settings.loss.retrieval_margin,
+        negatives=settings.loss.retrieval_negatives,
+    )
+
+
+SPEC = TaskSpec(
+    name="rank",
+    help="Learn to rank clips for a sentence.",
+    primary_metric=RetrievalTask.primary_metric,
+    build_model=_build_model,
+    build_task=_build_task,
+    report=lambda inputs: AnswerReport(item_statistics("rank", inputs.answers)),
+    items=(("rank", "val"),),
+    asks="rank",
+    helpers=("choose", "embed"),
+    answer_noun="first-ranked clips",
+    split_answers=lambda answers: [answer["first"] for answer in answers],
+)

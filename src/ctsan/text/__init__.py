@@ -1,1 +1,1 @@
-"""Words: tokens, parts of speech, vocabulary, concept candidates, embedding."""
+"""Tokens, part-of-speech tags, vocabulary, concept candidates and word embedding."""

@@ -1,4 +1,4 @@
-"""Concept candidates: the words that the detector looks for in a clip."""
+"""Concept candidates: the words that the concept detector can predict for a clip."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import Vocabulary
 
 _KIND = "ctsan-concepts"
-_EVERY = 256  # sentences between two reports of progress
+_PROGRESS_INTERVAL = 256  # sentences
 
 
 @dataclass(frozen=True, slots=True)
 class Concept:
-    word: str  # as it stands in captions: "playing" and "plays" are two candidates
-    part: Part  # what it is most often
-    count: int  # how often training captions use it as a noun, verb or adjective
-    lemma: str = ""  # its dictionary form, "play" of both; "" in files of older versions
+    word: str  # as written in captions: "playing" and "plays" are two candidates
+    part: Part  # its most frequent part of speech
+    count: int  # occurrences in training captions as a noun, verb or adjective
+    lemma: str = ""  # dictionary form: "play" for both "playing" and "plays"; "" in files of older versions
 
 
 @dataclass(frozen=True, slots=True)
 class Concepts:
-    """Candidates from the most frequent down; a candidate's place is its index in the detector's output."""
+    """Candidates by decreasing frequency; the position is the index in the detector's output."""
 
     candidates: tuple[Concept, ...]
-    _places: dict[str, int] = field(init=False, repr=False, compare=False)
+    _indices: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        places = {concept.word: place for place, concept in enumerate(self.candidates)}
-        if len(places) != len(self.candidates):
+        indices = {concept.word: index for index, concept in enumerate(self.candidates)}
+        if len(indices) != len(self.candidates):
             raise ValueError("a word is listed twice as a concept candidate")
-        object.__setattr__(self, "_places", places)
+        object.__setattr__(self, "_indices", indices)
 
     @classmethod
     def build(
@@ -48,29 +48,32 @@ class Concepts:
         num_concepts: int = 2000,
         progress: Callable[[int, int], None] | None = None,
     ) -> Self:
-        """The most common nouns, verbs and adjectives of tokenised training captions, within the vocabulary.
+        """The most frequent nouns, verbs and adjectives of tokenised training captions, in the vocabulary.
 
-        A word is counted where its sentence uses it as one of the three. Words that are so in no more than
-        half of their uses are left out: most are tagging mistakes on function words, and `reference` looks
-        for words, whatever their use. `progress` is told how many sentences are done, and of how many.
+        A word counts where it is tagged as one of the three. Words tagged so in at most half of their
+        occurrences are left out: most are tagging errors on function words, and `reference` matches words
+        whatever their tag.
+
+        Args:
+            progress: called with the number of sentences done and their total.
         """
-        repeats = Counter(tuple(sentence) for sentence in sentences)  # people often write the same sentence
-        uses: Counter[str] = Counter()
-        uses_as: dict[str, Counter[Part]] = {}
-        lemmas: dict[str, Counter[str]] = {}
-        tagged_sentences = tagger.tag(repeats)
-        for done, (tagged, times) in enumerate(zip(tagged_sentences, repeats.values(), strict=True), start=1):
+        sentence_counts = Counter(tuple(sentence) for sentence in sentences)  # many captions repeat; tag once
+        occurrences: Counter[str] = Counter()
+        part_counts: dict[str, Counter[Part]] = {}
+        lemma_counts: dict[str, Counter[str]] = {}
+        tagged_sentences = zip(tagger.tag(sentence_counts), sentence_counts.values(), strict=True)
+        for done, (tagged, count) in enumerate(tagged_sentences, start=1):
             for token in tagged:
-                uses[token.word] += times
+                occurrences[token.word] += count
                 if token.part in CONTENT_PARTS and token.word in vocabulary:
-                    uses_as.setdefault(token.word, Counter())[token.part] += times
-                    lemmas.setdefault(token.word, Counter())[token.lemma] += times
-            if progress and (done % _EVERY == 0 or done == len(repeats)):
-                progress(done, len(repeats))
+                    part_counts.setdefault(token.word, Counter())[token.part] += count
+                    lemma_counts.setdefault(token.word, Counter())[token.lemma] += count
+            if progress and (done % _PROGRESS_INTERVAL == 0 or done == len(sentence_counts)):
+                progress(done, len(sentence_counts))
         concepts = [
-            Concept(word, _commonest(parts), parts.total(), _commonest(lemmas[word]))
-            for word, parts in uses_as.items()
-            if 2 * parts.total() > uses[word]
+            Concept(word, _most_frequent(parts), parts.total(), _most_frequent(lemma_counts[word]))
+            for word, parts in part_counts.items()
+            if 2 * parts.total() > occurrences[word]
         ]
         concepts.sort(key=lambda concept: (-concept.count, concept.word))
         return cls(tuple(concepts[:num_concepts]))
@@ -84,14 +87,14 @@ class Concepts:
 
     @property
     def lemma_ids(self) -> tuple[int, ...]:
-        """A number for each candidate, the same for forms of one word: "plays" and "playing"."""
-        numbers: dict[str, int] = {}
-        return tuple(numbers.setdefault(each.lemma or each.word, len(numbers)) for each in self.candidates)
+        """The id of each candidate's lemma: "plays" and "playing" have the same."""
+        ids: dict[str, int] = {}
+        return tuple(ids.setdefault(concept.lemma or concept.word, len(ids)) for concept in self.candidates)
 
     def reference(self, captions: Iterable[str]) -> list[int]:
-        """Indices, in rising order, of the candidates in a clip's captions: where the paper's p* is 1."""
+        """Sorted indices of the candidates in a clip's captions: where the paper's p* is 1."""
         tokens = {token for caption in captions for token in tokenize(caption)}
-        return sorted(self._places[token] for token in tokens & self._places.keys())
+        return sorted(self._indices[token] for token in tokens & self._indices.keys())
 
     def save(self, file: Path) -> None:
         rows = [{"word": c.word, "part": c.part, "count": c.count, "lemma": c.lemma} for c in self.candidates]
@@ -102,7 +105,7 @@ class Concepts:
         """Read what `save` wrote.
 
         Raises:
-            WordsError: the file is missing, damaged or something else.
+            WordsError: the file is missing, damaged or of another format.
         """
         rows = read_words_json(file, _KIND).get("concepts")
         if not isinstance(rows, list):
@@ -116,9 +119,9 @@ class Concepts:
 CountedT = TypeVar("CountedT", bound=str)
 
 
-def _commonest(counted: Counter[CountedT]) -> CountedT:
-    """The first in the alphabet among equals."""
-    return max(sorted(counted), key=counted.__getitem__)
+def _most_frequent(counts: Counter[CountedT]) -> CountedT:
+    """The most frequent value; the alphabetically first of a tie."""
+    return max(sorted(counts), key=counts.__getitem__)
 
 
 def _concept(row: object) -> Concept:

@@ -1,4 +1,4 @@
-"""The word embedding: skip-gram vectors learnt from the training captions, beside others' where given."""
+"""The word embedding: skip-gram vectors learnt from the training captions, and pretrained ones if given."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ctsan.text.files import VERSION, check_format, problem_with
 from ctsan.text.known_vectors import Vectors
 from ctsan.text.vocabulary import PAD, SPECIALS, Vocabulary
 
-Embedding = NDArray[np.float32]  # (V, E): the row of a word is its number in the vocabulary
+Embedding = NDArray[np.float32]  # (V, E): row i is the vector of word i of the vocabulary
 
 _KIND = "ctsan-embedding"
-_WINDOW = 2  # captions are short, and near neighbours tell a man from a guitar better than far ones
-_WORDS_TO_READ = 900_000  # fewer leave a small corpus unlearnt, many more learn its accidents by heart
-_EPOCHS = (5, 50)
+_WINDOW = 2  # captions are short; close neighbours separate "man" from "guitar" better than distant ones
+_TRAINING_WORDS = 900_000  # over all epochs: fewer underfit a small corpus, many more overfit it
+_EPOCHS = (5, 50)  # fewest and most
 
 
 def learn_embedding(
@@ -35,75 +35,77 @@ def learn_embedding(
     """Skip-gram vectors of the vocabulary's words, from tokenised training captions.
 
     The same captions in the same order and the same seed give the same bytes. `<pad>` is zero; the other
-    special tokens, which captions do not hold, are drawn from a normal distribution as wide as the rest.
+    special tokens are drawn from a normal distribution with the standard deviation of the rest.
 
     Args:
-        vectors: of words, learnt elsewhere: they are the first numbers of these words' rows, as wide as those
-            that are learnt here, and zeros are of other words; or whole rows, and others are drawn.
+        vectors: pretrained vectors by word. If shorter than `dim`, they are the first columns, scaled to the
+            standard deviation of the skip-gram columns, and words without one have zeros there. If of length
+            `dim`, they are the rows, and words without one have random rows.
 
     Raises:
-        UsageError: these vectors are too long.
+        UsageError: the pretrained vectors are longer than `dim`.
     """
     rng = np.random.default_rng(seed)
     if not vectors:
         return _with_specials(_skip_gram(sentences, vocabulary, dim=dim, seed=seed), rng)
-    nothing = np.zeros_like(next(iter(vectors.values())))
-    if len(nothing) > dim:
+    zeros = np.zeros_like(next(iter(vectors.values())))
+    vector_dim = len(zeros)
+    if vector_dim > dim:
         raise UsageError(
-            f"Vectors of {len(nothing)} numbers do not fit into word vectors of {dim}. Make these as long, "
-            f"or longer for what captions teach: --set model.embedding_dim={len(nothing) + 200}; for 'ctsan "
-            f"words' --dim {len(nothing) + 200}"
+            f"Pretrained vectors of length {vector_dim} do not fit into word vectors of length {dim}. Make "
+            f"the word vectors as long, or longer to add skip-gram columns: --set model.embedding_dim="
+            f"{vector_dim + 200}; for 'ctsan words' --dim {vector_dim + 200}"
         )
     words = vocabulary.words[len(SPECIALS) :]
-    rows = np.stack([vectors.get(word, nothing) for word in words])
-    spread = np.stack(list(vectors.values())).std()
-    if len(nothing) == dim:  # sentences of words that the file has not would be nothing at all
-        strange = [place for place, word in enumerate(words) if word not in vectors]
-        rows[strange] = rng.normal(scale=spread, size=(len(strange), dim))
+    rows = np.stack([vectors.get(word, zeros) for word in words])
+    std = np.stack(list(vectors.values())).std()
+    if vector_dim == dim:  # zero rows would make sentences of such words indistinguishable
+        missing = [index for index, word in enumerate(words) if word not in vectors]
+        rows[missing] = rng.normal(scale=std, size=(len(missing), dim))
     else:
-        learnt = _skip_gram(sentences, vocabulary, dim=dim - len(nothing), seed=seed)
-        rows = np.concatenate([rows * (_spread(learnt) / spread), learnt], axis=1)
+        learnt = _skip_gram(sentences, vocabulary, dim=dim - vector_dim, seed=seed)
+        rows = np.concatenate([rows * (_std_of_nonzero(learnt) / std), learnt], axis=1)
     return _with_specials(rows, rng)
 
 
 def _with_specials(learnt: Embedding, rng: np.random.Generator) -> Embedding:
-    special = rng.normal(scale=_spread(learnt), size=(len(SPECIALS), learnt.shape[1]))
+    special = rng.normal(scale=_std_of_nonzero(learnt), size=(len(SPECIALS), learnt.shape[1]))
     special[PAD] = 0
     return np.concatenate([special, learnt]).astype(np.float32)
 
 
-def _spread(rows: Embedding) -> float:
-    """How wide vectors are, without those of words of which nothing is known."""
+def _std_of_nonzero(rows: Embedding) -> float:
+    """The standard deviation of all values, without rows of zeros."""
     return float(rows[rows.any(axis=1)].std())
 
 
 def _skip_gram(
     sentences: Sequence[Sequence[str]], vocabulary: Vocabulary, *, dim: int, seed: int
 ) -> Embedding:
-    """Of all words but the special ones; zeros of those that captions do not hold."""
+    """Vectors of all words but the special tokens; zeros for words that are in no caption."""
     from gensim.models import Word2Vec
 
-    read = [[word for word in sentence if word in vocabulary] for sentence in sentences]
+    in_vocabulary = [[word for word in sentence if word in vocabulary] for sentence in sentences]
     fewest, most = _EPOCHS
     skip_gram = Word2Vec(
-        read,
+        in_vocabulary,
         sg=1,
         vector_size=dim,
         window=_WINDOW,
-        min_count=1,  # the vocabulary has already left rare words out
-        epochs=min(max(_WORDS_TO_READ // sum(map(len, read)), fewest), most),
+        min_count=1,  # the vocabulary already excludes rare words
+        epochs=min(max(_TRAINING_WORDS // sum(map(len, in_vocabulary)), fewest), most),
         seed=seed,
-        workers=1,  # two would race, and every run would differ
+        workers=1,  # several workers race, which makes the result nondeterministic
     )
-    learnt, nothing = skip_gram.wv, np.zeros(dim, dtype=np.float32)
+    learnt, zeros = skip_gram.wv, np.zeros(dim, dtype=np.float32)
     words = vocabulary.words[len(SPECIALS) :]
-    return np.stack([learnt[word] if word in learnt.key_to_index else nothing for word in words])
+    return np.stack([learnt[word] if word in learnt.key_to_index else zeros for word in words])
 
 
 def save_embedding(file: Path, embedding: Embedding, vocabulary: Vocabulary) -> None:
     from safetensors.numpy import save
 
-    # One key of metadata: safetensors writes several in no fixed order.
+    # A single metadata key, because safetensors writes several in random order.
     header = {"format": _KIND, "version": VERSION, "vocabulary": _digest(vocabulary)}
     with replacing(file) as temporary:
         temporary.write_bytes(save({"embedding": embedding}, metadata={"ctsan": json.dumps(header)}))
@@ -113,7 +115,7 @@ def load_embedding(file: Path, vocabulary: Vocabulary) -> Embedding:
     """Read what `save_embedding` wrote for the same vocabulary.
 
     Raises:
-        WordsError: the file is missing, damaged, something else, or belongs to another vocabulary.
+        WordsError: the file is missing, damaged, of another format, or belongs to another vocabulary.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -124,7 +126,7 @@ def load_embedding(file: Path, vocabulary: Vocabulary) -> Embedding:
     except FileNotFoundError:
         raise problem_with(file, "there is no such file") from None
     except (SafetensorError, OSError, ValueError) as error:
-        raise problem_with(file, f"this is not a whole safetensors file ({error})") from None
+        raise problem_with(file, f"this is not a complete safetensors file ({error})") from None
     if header.get("vocabulary") != _digest(vocabulary):
         raise problem_with(file, "it was learnt for another vocabulary than the one beside it")
     return embedding

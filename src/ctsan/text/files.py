@@ -1,4 +1,4 @@
-"""How prepared words lie on disk: JSON with a format and a version, each file written whole or not at all."""
+"""Files of prepared words: JSON with a format and a version, written atomically."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_words_json(file: Path, kind: str) -> dict[str, object]:
     """The content of a file that `write_words_json` wrote for the same kind.
 
     Raises:
-        WordsError: the file is missing, is no JSON, is of another kind or of a version that is not known.
+        WordsError: the file is missing, is not JSON, or has another kind or version.
     """
     try:
         document = json.loads(file.read_text(encoding="utf-8-sig"))
@@ -41,11 +41,15 @@ def read_words_json(file: Path, kind: str) -> dict[str, object]:
 
 
 def check_format(file: Path, kind: str, header: object) -> dict[str, object]:
-    """The header, if it is one that declares this kind and version."""
-    found = header if isinstance(header, dict) else {}
-    if found.get("format") != kind:
-        raise problem_with(file, f"its format is {found.get('format', 'unknown')!r}, not {kind!r}")
-    if found.get("version") != VERSION:
-        what = f"its version is {found.get('version')!r} and this ctsan reads version {VERSION}"
+    """The header, if it declares this kind and the current version.
+
+    Raises:
+        WordsError: it does not.
+    """
+    fields = header if isinstance(header, dict) else {}
+    if fields.get("format") != kind:
+        raise problem_with(file, f"its format is {fields.get('format', 'unknown')!r}, not {kind!r}")
+    if fields.get("version") != VERSION:
+        what = f"its version is {fields.get('version')!r} and this ctsan reads version {VERSION}"
         raise problem_with(file, what, remedy="Use the ctsan that made it, or prepare the words again")
-    return found
+    return fields

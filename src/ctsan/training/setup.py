@@ -16,7 +16,6 @@ from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector, LearntConceptSource
 from ctsan.tasks.building import (
     Model,
-    TaskName,
     build_model,
     build_task,
     fit_probes,
@@ -31,7 +30,7 @@ from ctsan.video.store import FeatureStore
 
 
 def set_up_task(
-    task: TaskName,
+    task: str,
     settings: Settings,
     words: Words,
     store: FeatureStore,

@@ -17,7 +17,6 @@ from ctsan.inference.results import Caption, Description, Tracing
 from ctsan.inference.trace import has_traces
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.runs.trained_run import TrainedRun, answering, can_answer
-from ctsan.tasks.building import TaskName
 from ctsan.video.clip_maps import ClipMaps
 
 
@@ -100,9 +99,9 @@ class ClipPredictor(Predictor):
             run.load()
 
     @property
-    def tasks(self) -> list[TaskName]:
+    def tasks(self) -> list[str]:
         """What people can ask: joint embeddings answer two of them."""
-        asked: tuple[TaskName, ...] = ("describe", "fill", "choose", "rank")
+        asked: tuple[str, ...] = ("describe", "fill", "choose", "rank")
         return [task for task in asked if can_answer(self.runs, task)]
 
     @property
@@ -128,7 +127,7 @@ class ClipPredictor(Predictor):
             seen[clip].description = found
         return [each.description for each in map(seen.__getitem__, clips) if each.description]
 
-    def prepare(self, clips: Iterable[Path], task: TaskName) -> None:
+    def prepare(self, clips: Iterable[Path], task: str) -> None:
         """Encode clips together, for questions about them that are then answered one by one."""
         self.clips.encode_new(clips, answering(self.runs, task))
 
