@@ -102,7 +102,7 @@ def _mean_scores(
     found = []
     for run in runs:
         if run.task == task:
-            member: Any = run.member
+            member: Any = run.loaded
             maps = [maps for _, maps in clips]
             encoding = joined(
                 [

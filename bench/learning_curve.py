@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ctsan.config import Settings
-from ctsan.data.batches import references, thin
+from ctsan.data.batches import references, subsample_maps
 from ctsan.data.corpus import Clip, Corpus, parts_of
 from ctsan.data.reading import read_corpora
 from ctsan.evaluation.bootstrap import interval
@@ -39,8 +39,8 @@ from ctsan.tasks.registry import task_settings
 from ctsan.tasks.scoring import encode_sentences
 from ctsan.tasks.task import Task
 from ctsan.text.words import Words, prepare_words
-from ctsan.training.loop import train
-from ctsan.training.setup import set_up_task
+from ctsan.training.initialisation import set_up_task
+from ctsan.training.loop import train_loop
 from ctsan.video.store import FeatureStore
 from ctsan.video.store_union import open_stores
 
@@ -144,7 +144,7 @@ def trained(name: str, corpus: Corpus, store: FeatureStore, words: Words, settin
     """A trained task, its model with the best weights on validation clips."""
     task = set_up_task(name, settings, words, store, corpus)
     with tempfile.TemporaryDirectory() as folder:
-        train(task, Path(folder), optimiser=settings.optimiser, training=settings.training)
+        train_loop(task, Path(folder), optimiser=settings.optimiser, training=settings.training)
         load_weights(Path(folder) / WEIGHTS_FILE, task.model)
     task.model.eval()
     return task
@@ -173,7 +173,7 @@ def reference(clips: Sequence[Clip], words: Words) -> Tensor:
 
 
 def means(clips: Sequence[Clip], store: FeatureStore) -> Tensor:
-    maps = (thin(store[clip.id].maps, 10).astype(np.float32) for clip in clips)
+    maps = (subsample_maps(store[clip.id].maps, 10).astype(np.float32) for clip in clips)
     return torch.from_numpy(np.stack([each.mean(axis=(0, 1, 2)) for each in maps]))
 
 

@@ -50,7 +50,6 @@ from tabulate import tabulate
 from torch import Tensor
 from tqdm import tqdm
 
-from ctsan.cli.output import count
 from ctsan.data.corpus import Clip, Corpus, Split, parts_of
 from ctsan.data.reading import read_corpora
 from ctsan.errors import CtsanError, UsageError, VideoError
@@ -69,6 +68,7 @@ from ctsan.evaluation.linear_probe import (
 )
 from ctsan.evaluation.retrieval import rank_statistics, ranks
 from ctsan.io.device import usable_cores
+from ctsan.io.messages import count
 from ctsan.text.concepts import Concepts
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import SPECIALS, Vocabulary

@@ -101,7 +101,7 @@ def _encoded(runs: Sequence[TrainedRun], clips: Sequence[Clip], features: Featur
     words = concept_words(runs)
     for start in range(0, len(clips), _CLIPS_AT_ONCE):
         maps = [features[clip.id].maps for clip in clips[start : start + _CLIPS_AT_ONCE]]
-        yield shot_arrays(runs, [run.member.encode(maps) for run in runs], words)
+        yield shot_arrays(runs, [run.loaded.encode(maps) for run in runs], words)
 
 
 def _joined(parts: Iterator[Numbers]) -> Numbers:

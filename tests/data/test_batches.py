@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ctsan.data.batches import encode_captions, pad_maps, pad_words, references, thin
+from ctsan.data.batches import encode_captions, pad_maps, pad_words, references, subsample_maps
 from ctsan.text.vocabulary import BOS, EOS, SPECIALS, UNK, Vocabulary
 
 
@@ -17,8 +17,8 @@ def test_shorter_clips_are_padded_and_say_so() -> None:
 
 def test_long_clips_are_thinned_evenly() -> None:
     maps = np.arange(40, dtype=np.float16)[:, None, None, None]
-    assert thin(maps, 10).ravel().tolist() == [0, 4, 8, 12, 16, 20, 24, 28, 32, 36]
-    assert thin(maps, 40) is maps
+    assert subsample_maps(maps, 10).ravel().tolist() == [0, 4, 8, 12, 16, 20, 24, 28, 32, 36]
+    assert subsample_maps(maps, 40) is maps
 
 
 def test_captions_become_numbers_between_begin_and_end() -> None:

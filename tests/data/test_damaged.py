@@ -103,7 +103,7 @@ FILES = {
     ),
     "two caption files": (
         {"clips.jsonl": GOOD, "clips.csv": "clip\na.mp4\n"},
-        ": the folder holds both clips.jsonl and clips.csv. "
+        ": the folder contains both clips.jsonl and clips.csv. "
         "Keep one of them, or give the path of the file itself.",
     ),
     "empty CSV": (
@@ -123,7 +123,7 @@ FILES = {
     "CSV with a stray comma": (
         {"clips.csv": "clip,caption\na.mp4,a man, running\nb.mp4,a cat\n"},
         "/clips.csv:2: the row has 3 cells where the header has 2. "
-        "Put a sentence that holds ',' in quotation marks.",
+        "Put a sentence that contains ',' in quotation marks.",
     ),
     "CSV with an open quotation": (
         {"clips.csv": 'clip,caption\na.mp4,a man\nb.mp4,"a cat\n'},
@@ -138,11 +138,11 @@ FILES = {
     "LSMDC16 columns": (
         {"LSMDC16_annos_training.csv": f"{MOVIE_CLIP}\t{TIMES}\tA man runs.\n{MOVIE_CLIP}\tA man runs.\n"},
         "/LSMDC16_annos_training.csv:2: the row has 2 columns instead of 6. "
-        "Columns are parted by tabs. Copy the row again from the official file, or delete it.",
+        "Columns are separated by tabs. Copy the row again from the official file, or delete it.",
     ),
     "LSMDC16 clip id": (
         {"LSMDC16_annos_training.csv": f"{MOVIE_CLIP}\t{TIMES}\tA man.\n0001_Film\t{TIMES}\tA man.\n"},
-        "/LSMDC16_annos_training.csv:2: '0001_Film' is no clip id, which ends in two times such as "
+        "/LSMDC16_annos_training.csv:2: '0001_Film' is not a clip id, which ends in two times such as "
         "00.03.07.170-00.03.09.675. Copy the row again from the official file, or delete it.",
     ),
     "LSMDC16 clip in two splits": (
@@ -194,12 +194,12 @@ FILES = {
     "MSVD without a sentence": (
         {"AllVideoDescriptions.txt": "a_1_2 a man runs\na_1_2\n"},
         "/AllVideoDescriptions.txt:2: clip 'a_1_2' has no sentence on this line. "
-        "Write ID_start_end and a sentence, parted by a space, or delete the line.",
+        "Write ID_start_end and a sentence, separated by a space, or delete the line.",
     ),
     "MSVD without times": (
         {"AllVideoDescriptions.txt": "a_1_2 a man runs\na man runs\n"},
         "/AllVideoDescriptions.txt:2: 'a' is not of the form ID_start_end. "
-        "Write ID_start_end and a sentence, parted by a space, or delete the line.",
+        "Write ID_start_end and a sentence, separated by a space, or delete the line.",
     ),
     "MSVD mapping": (
         {"AllVideoDescriptions.txt": "a_1_2 a man runs\n", "youtube_mapping.txt": "a_1_2 vid1\na_1_2\n"},
@@ -222,7 +222,7 @@ FILES = {
     ),
     "no clips": (
         {"notes.txt": "hello"},
-        ": the folder holds neither clips nor a caption file. "
+        ": the folder contains neither clips nor a caption file. "
         "Put clips into it (.avi .gif .jpeg .jpg .m4v .mkv .mov .mp4 .mpeg .mpg .png .webm .webp), "
         "or a clips.jsonl, or the files of LSMDC16, MSR-VTT or MSVD.",
     ),
@@ -271,7 +271,7 @@ def test_a_missing_clip_stops_nothing_and_is_named_with_its_line(write):
     corpus = read_corpus(root)
     assert [str(problem) for problem in missing_clips(corpus)] == [
         f"{root}/clips.jsonl:2: the file of clip 'b.mp4' is missing ({root}/b.mp4). "
-        "Put it there, name its features with --features, or delete what is said of the clip."
+        "Put it there, name its features with --features, or delete the clip's entry."
     ]
 
 

@@ -90,7 +90,7 @@ def test_files_that_are_held_and_sources_that_are_held_out_are_left_out(tmp_path
     assert both.clips[0].extra == {"note": "sea"}
     _, problems = inspect_corpora([own, film], external=[more, again])  # a file is taken once
     assert [(problem.file, problem.what[:34]) for problem in problems] == [
-        (again, "no clip of it can be learnt from: ")
+        (again, "none of its clips can be used for training: ")
     ]
 
 
@@ -98,7 +98,7 @@ def test_what_brings_nothing_or_is_given_twice_is_refused(tmp_path: Path) -> Non
     own = make(tmp_path / "own", {"a.mp4": "train", "b.mp4": "val", "c.mp4": "test"})
     silent = make(tmp_path / "silent", {"a.mp4": None}, captions=())
     with pytest.raises(
-        CorpusError, match="silent: no clip of it can be learnt from.*Leave out this --external"
+        CorpusError, match="silent: none of its clips can be used for training.*Leave out this --external"
     ):
         read_corpora([own], external=[silent])
     with pytest.raises(CorpusError, match=r"nowhere: it does not exist") as caught:

@@ -49,7 +49,7 @@ DAMAGE = {
     ),
     '{"sentence": "a _____", "answer": "man"}': f'the item has no "clip". Write {FILL}',
     '{"clip": "a.mp5", "query": "a man"}': (
-        "clip 'a.mp5' is not in the corpus. Did you mean 'a.mp4'? Name a clip of it."
+        "clip 'a.mp5' is not in the corpus. Did you mean 'a.mp4'? Name a clip of the corpus."
     ),
     '{"clip": "a.mp4", "sentence": "a man", "answer": "man"}': (
         "the sentence has no blanks (_____). Leave out exactly one word."
@@ -61,10 +61,10 @@ DAMAGE = {
         "the answer is not a word (3). Give the word that was left out."
     ),
     '{"clip": "a.mp4", "choices": ["a man", "a dog"], "answer": 2}': (
-        "the answer 2 is not the place of one of the 2 choices. Count from 0: give 0 to 1."
+        "the answer 2 is not the index of one of the 2 choices. Count from 0: give 0 to 1."
     ),
     '{"clip": "a.mp4", "choices": ["a man", "a dog"], "answer": true}': (
-        "the answer True is not the place of one of the 2 choices. Count from 0: give 0 to 1."
+        "the answer True is not the index of one of the 2 choices. Count from 0: give 0 to 1."
     ),
     '{"clip": "a.mp4", "choices": ["a man"], "answer": 0}': (
         "there are too few choices (1). Give at least two."

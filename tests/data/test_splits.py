@@ -69,7 +69,7 @@ def test_reading_makes_a_split_only_where_there_are_captions_and_no_splits(write
     names = [f"{n}.mp4" for n in range(10)]
     captioned = read_corpus(write({"clips.jsonl": [{"clip": name, "captions": ["a dog"]} for name in names]}))
     assert Counter(clip.split for clip in captioned) == {"train": 8, "val": 1, "test": 1}
-    assert captioned.notes == ("The corpus gives no splits; seed 0 made them.",)
+    assert captioned.notes == ("The corpus has no splits; they are generated from seed 0.",)
     bare = read_corpus(write({"clips.jsonl": [{"clip": name} for name in names]}))
     assert {clip.split for clip in bare} == {None}
     assert bare.notes == ()

@@ -92,7 +92,7 @@ def test_clips_of_one_name_are_two_sources_and_one_file_is_one(tmp_path: Path) -
         f"source '{own}/a.mp4' is in test here with clip 'link.mp4', and in train with clip 'a.mp4' of {own}"
     ]
     (more / "clips.jsonl").write_text(json.dumps(row("link.mp4")) + "\n")
-    note = "1 file is in two corpora, twice as a clip, the first as 'a.mp4' and 'link.mp4'."
+    note = "1 file is a clip of two corpora, the first as 'a.mp4' and 'link.mp4'."
     assert read_corpora([own, more]).notes[-1] == note
 
 
@@ -103,7 +103,7 @@ def test_each_corpus_is_split_as_by_itself(tmp_path: Path) -> None:
     alone = {clip.id: clip.split for clip in read_corpus(bare)}
     assert {clip.id: clip.split for clip in both if clip.id in alone} == alone
     assert both.has_own_splits
-    assert both.notes == ("bare: The corpus gives no splits; seed 0 made them.",)
+    assert both.notes == ("bare: The corpus has no splits; they are generated from seed 0.",)
 
 
 def test_items_follow_their_clips_and_corpora_without_any_are_known(tmp_path: Path) -> None:

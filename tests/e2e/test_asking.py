@@ -72,11 +72,11 @@ def test_words_of_several_runs_have_their_mean_probability(
             assert each.probability == pytest.approx((own[0][each.word] + own[1][each.word]) / 2, abs=1e-6)
     # Confidences of the concept words are means as well.
     both = Predictor.load(runs["fill"], runs["fill2"]).runs
-    confidences: dict[str, float] = dict.fromkeys(both[0].member.words.concepts.words, 0.0)
+    confidences: dict[str, float] = dict.fromkeys(both[0].loaded.words.concepts.words, 0.0)
     for run, encoding in zip(both, featurizer.watch(clip, both).encodings, strict=True):
         assert encoding.detection is not None
         found = encoding.detection.confidences[0].tolist()
-        for word, confidence in zip(run.member.words.concepts.words, found, strict=True):
+        for word, confidence in zip(run.loaded.words.concepts.words, found, strict=True):
             confidences[word] += confidence / 2
     surest = sorted(confidences.values(), reverse=True)[:4]
     assert [concept.confidence for concept in together.concepts] == pytest.approx(surest, abs=1e-5)
@@ -142,11 +142,11 @@ def test_clips_are_ranked_by_the_real_command(
     assert list(found.values()) == sorted(found.values(), reverse=True)
     # By hand, from each run's own scores and the scale that it was stored with.
     members = Predictor.load(*(runs[name] for name in names)).runs
-    assert members[0].member.model.score_scale.item() != 1
+    assert members[0].loaded.model.score_scale.item() != 1
     for path in list(found)[::4]:
         scores = []
         for run, encoding in zip(members, featurizer.watch(Path(path), members).encodings, strict=True):
-            own, model = score_all(run.member, ["a star leaves"], encoding).item(), run.member.model
+            own, model = score_all(run.loaded, ["a star leaves"], encoding).item(), run.loaded.model
             scores.append((own - model.score_mean.item()) / model.score_scale.item())
         assert found[path] == pytest.approx(sum(scores) / 3, abs=1e-4)
 
@@ -271,7 +271,7 @@ def test_only_effects_that_are_there_are_told(
 
         def loaded(*folders: Path, weights: Path | None = None, gate: float = gate) -> Predictor:
             predictor = Predictor(load_runs(folders), weights=weights)
-            for name, values in predictor.runs[0].member.model.named_parameters():
+            for name, values in predictor.runs[0].loaded.model.named_parameters():
                 if name.endswith("gate"):
                     values.data.fill_(gate)
             return predictor
@@ -353,7 +353,7 @@ def test_what_cannot_be_answered_says_so(runs: Runs, clip: Path, tmp_path: Path)
         ("The query has no words ('')", ("rank", "", clip, *rank)),
         ("The query has only words that are not known to the model: zyx", ("rank", "zyx", clip, *rank)),
         ("the folder is empty", ("rank", "a star", empty, *rank)),
-        ("the folder holds neither clips nor a caption file", ("rank", "a star", notes, *rank)),
+        ("the folder contains neither clips nor a caption file", ("rank", "a star", notes, *rank)),
         ("A run of 'rank' is needed, and", ("rank", "a star", clip, *choose)),
         ("Give a sentence and the clips to rank for it", ("rank", "a star", *rank)),
         ("Give a sentence and the clips to rank for it", ("rank", *rank)),

@@ -240,7 +240,7 @@ def test_item_files_are_checked_with_their_corpus(shapes: Path, tmp_path: Path) 
     good = '{"query": "a ball rolls", "clip": "clips/0000.mp4"}'
     (tmp_path / "rank.jsonl").write_text(f'{good}\n{{"query": "", "clip": "gone.mp4"}}\n')
     said = ctsan("corpus", "check", shapes, "--items", tmp_path / "rank.jsonl", exit_code=2).stderr
-    assert "rank.jsonl:2: clip 'gone.mp4' is not in the corpus. Name a clip of it." in said
+    assert "rank.jsonl:2: clip 'gone.mp4' is not in the corpus. Name a clip of the corpus." in said
     assert "rank.jsonl:2: the query has no words" in said
 
 

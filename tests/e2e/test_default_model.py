@@ -64,8 +64,8 @@ def test_its_traces_stand_for_what_they_raise(model: Predictor) -> None:
     for name in SAID:
         tracing = model.trace(CLIPS / name)
         assert tracing.has_probe
-        encoder = model.runs[0].member.model.clip_encoder
-        candidates = list(model.runs[0].member.words.concepts.words)
+        encoder = model.runs[0].loaded.model.clip_encoder
+        candidates = list(model.runs[0].loaded.words.concepts.words)
         bias = encoder.detector.name.bias.detach().numpy()
         scores = tracing.shares.sum(axis=1) + [bias[candidates.index(each.word)] for each in tracing.raised]
         probe = np.log(tracing.probe_confidences) - np.log1p(-tracing.probe_confidences)

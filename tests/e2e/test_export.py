@@ -55,11 +55,11 @@ def test_the_example_captions_a_clip_without_ctsan(
     [run] = load_runs([runs["describe"]])
     model = Predictor([run])
     [clip_id] = [name for name in FeatureStore(shapes / "features") if name.endswith("0000.mp4")]
-    encoding = run.member.encode([FeatureStore(shapes / "features")[clip_id].maps])
-    vocabulary, state, said = run.member.words.vocabulary, encoding.state, [BOS]
+    encoding = run.loaded.encode([FeatureStore(shapes / "features")[clip_id].maps])
+    vocabulary, state, said = run.loaded.words.vocabulary, encoding.state, [BOS]
     with torch.inference_mode():  # the likeliest word each time
         while said[-1] != EOS and len(said) <= run.settings.decoding.max_words:
-            scores, state = run.member.model.next_words(torch.tensor(said[-1:]), encoding.concepts, state)
+            scores, state = run.loaded.model.next_words(torch.tensor(said[-1:]), encoding.concepts, state)
             again = [after for word, after in pairwise(said) if word == said[-1]]
             scores[:, [BOS, *NEVER_SAID, *again]] = -torch.inf
             said.append(int(scores.argmax()))

@@ -276,5 +276,5 @@ def test_eight_clips_are_learnt_by_heart(
     file = eight / "items" / f"{task}.jsonl"
     items = [kind(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
     [trained] = load_runs([run])
-    margins.above("lead", lead(trained.member, items, FeatureStore(features)), 0.3)
+    margins.above("lead", lead(trained.loaded, items, FeatureStore(features)), 0.3)
     assert measured(run, clips, capsys, "--split", "train", "--items", file)[metric] == 1.0

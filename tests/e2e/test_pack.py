@@ -116,7 +116,7 @@ def test_runs_with_words_of_their_own_keep_them(runs: Runs, tmp_path: Path, clip
     assert not (tmp_path / "pack/rank/words").exists()
     assert (tmp_path / "pack/choose/words").exists()
     found = Predictor.load(tmp_path / "pack")
-    assert found.runs[1].member.words.vocabulary.counts != found.runs[0].member.words.vocabulary.counts
+    assert found.runs[1].loaded.words.vocabulary.counts != found.runs[0].loaded.words.vocabulary.counts
     assert len(found.rank("a star", [clip]).clips) == 1
 
 

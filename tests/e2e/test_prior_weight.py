@@ -31,13 +31,13 @@ def ranked(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_words_that_are_shown_are_those_that_the_decoder_attends_to(ranked: Path, shapes: Path) -> None:
     [run] = load_runs([ranked])
     store = FeatureStore(shapes / "features")
-    encoding = run.member.encode([store[clip].maps for clip in list(store.manifest.clips)[:3]])
-    candidates = run.member.words.concepts.candidates
+    encoding = run.loaded.encode([store[clip].maps for clip in list(store.manifest.clips)[:3]])
+    candidates = run.loaded.words.concepts.candidates
     for row, words in enumerate(encoding.concept_words.tolist()):
         shown = concepts_seen([run], [encoding], row)
         assert [concept.word for concept in shown] == [candidates[word].word for word in words]
         assert len({candidates[word].lemma for word in words}) == len(words)
-    encoder = run.member.model.clip_encoder
+    encoder = run.loaded.model.clip_encoder
     assert isinstance(encoder, ClipEncoder)
     assert encoder.frequencies.max() > 0.1  # the training clips', stored with the run
 
@@ -62,6 +62,6 @@ def test_another_run_can_start_from_it_with_either_ranking(
         "training.steps=1",
     )
     ctsan_here("train", "describe", *corpus, "--out", tmp_path / "run", *options)
-    encoder = load_runs([tmp_path / "run"])[0].member.model.clip_encoder
+    encoder = load_runs([tmp_path / "run"])[0].loaded.model.clip_encoder
     assert isinstance(encoder, ClipEncoder)
     assert encoder.prior_weight == prior_weight

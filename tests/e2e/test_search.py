@@ -51,7 +51,7 @@ def test_a_word_that_no_caption_has_is_understood_by_its_vector(
     shapes: Path, models: list[Path], tmp_path: Path, start: Start, margins: Margins
 ) -> None:
     [without] = load_runs(models[:1])
-    common, other, *_ = without.member.words.concepts.words
+    common, other, *_ = without.loaded.words.concepts.words
     rng = np.random.default_rng(0)
     vectors = {word: rng.normal(size=16) for word in (common, other)}
     vectors["crimson"] = vectors[common]
@@ -63,8 +63,8 @@ def test_a_word_that_no_caption_has_is_understood_by_its_vector(
     given = ("--vectors", tmp_path / "vectors.txt", "--out", tmp_path / "run")
     ctsan_here("train", "embed", *options, *quick, *given)
     [run] = load_runs([tmp_path / "run"])
-    read = encode_sentences([common, "crimson", other], run.member.words.vocabulary, max_words=5)
-    known, new, unlike = run.member.model.embed_sentences(read).detach()
+    read = encode_sentences([common, "crimson", other], run.loaded.words.vocabulary, max_words=5)
+    known, new, unlike = run.loaded.model.embed_sentences(read).detach()
     margins.above("cosine of like words", float(known @ new), 0.9)  # only the known one was learnt further
     margins.below("cosine of others", float(known @ unlike), 0.7)
     joint = embed_query([without, run], "crimson")  # the run that does not know it has no say
@@ -404,14 +404,14 @@ def test_several_joint_embeddings_search_as_they_rank(
     """Each cosine comes to its own run's scale, and a run that does not know the query's words has no say."""
     options = ("--corpus", shapes / "corpus", "--features", shapes / "features", *SMALL)
     vectors = tmp_path / "vectors.txt"
-    [word, *_] = load_runs(models[:1])[0].member.words.concepts.words
+    [word, *_] = load_runs(models[:1])[0].loaded.words.concepts.words
     vectors.write_text(f"crimson 1 0 0 1\n{word} 1 0 0 1\n", encoding="utf-8")
     quick = ("--set=training.steps=10", "--set=training.batch_size=8", "--set=retrieval.joint_dim=12")
     ctsan_here("train", "embed", *options, *quick, "--vectors", vectors, "--out", tmp_path / "run")
     both = [models[0], tmp_path / "run"]
     index_folders([folder / "clips"], tmp_path / "library", models=both)
     clips = sorted((folder / "clips").iterdir())
-    scales = [float(run.member.model.score_scale) for run in load_runs(both)]
+    scales = [float(run.loaded.model.score_scale) for run in load_runs(both)]
     assert abs(scales[0] - scales[1]) > 0.01 * scales[0]
     for query in (f"a {word} circle", "crimson"):
         hits = Searcher(tmp_path / "library").search(query, n_best=100).hits
@@ -471,7 +471,7 @@ def test_words_of_the_query_are_named_only_where_they_had_a_say(
 
 
 def test_nothing_matches_where_the_best_is_below_the_threshold(searcher: Searcher) -> None:
-    model = searcher.runs[0].member.model
+    model = searcher.runs[0].loaded.model
     threshold = float(model.match_threshold)
     try:
         model.match_threshold.fill_(1e3)

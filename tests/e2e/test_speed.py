@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clip_making import counting, encode
 from commands import ctsan_here
-from ctsan.data.batches import thin
+from ctsan.data.batches import subsample_maps
 from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.inference.predictor import Predictor
 from ctsan.video.backbones import network_key
@@ -63,4 +63,4 @@ def test_the_backbone_sees_only_the_frames_that_a_model_takes_in(
     assert [len(frames) for frames in seen] == [most]
     assert len(sight.times) == 24
     pixels = sample_frames(clip, size=backbone.image_size).pixels
-    np.testing.assert_array_equal(seen[0], thin(pixels, most))
+    np.testing.assert_array_equal(seen[0], subsample_maps(pixels, most))

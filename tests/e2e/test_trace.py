@@ -71,7 +71,7 @@ def test_a_film_a_gif_and_a_figure(run: Path, clip: Path, tmp_path: Path) -> Non
 
 def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
     predictor = Predictor.load(run)
-    model, words_known = predictor.runs[0].member.model, predictor.runs[0].member.words
+    model, words_known = predictor.runs[0].loaded.model, predictor.runs[0].loaded.words
     candidates = words_known.concepts.words
     tracing = predictor.trace(clip)
     seen = {concept.word for concept in tracing.concepts}
@@ -112,7 +112,7 @@ def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
 
 
 def test_what_cannot_be_drawn_says_so_and_leaves_nothing(run: Path, clip: Path, tmp_path: Path) -> None:
-    word = Predictor.load(run).runs[0].member.words.concepts.words[0]
+    word = Predictor.load(run).runs[0].loaded.words.concepts.words[0]
     picture, folder, text = tmp_path / "a.png", tmp_path / "folder.png", tmp_path / "text.mp4"
     folder.mkdir()
     text.write_text("no video")
@@ -135,7 +135,7 @@ def test_what_cannot_be_drawn_says_so_and_leaves_nothing(run: Path, clip: Path, 
 
 def test_a_model_without_a_detector_says_so(run: Path, clip: Path) -> None:
     predictor = Predictor.load(run)
-    predictor.runs[0].member.model.clip_encoder.detector = None
+    predictor.runs[0].loaded.model.clip_encoder.detector = None
     with pytest.raises(UsageError, match="The model has no concept detector, so no traces"):
         predictor.trace(clip)
 

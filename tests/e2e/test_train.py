@@ -199,7 +199,7 @@ def test_what_ended_before_its_first_checkpoint_does_not_bind(shapes: Path, tmp_
     # Other words are needed now: fewer candidates, shorter vectors.
     other = ("--set=detector.num_candidates=20", "--set=model.embedding_dim=12", "--set=training.epochs=1")
     ctsan("train", "describe", *options, *SMALL, *other)
-    assert Predictor.load(tmp_path / "r").runs[0].member.words.embedding.shape[1] == 12
+    assert Predictor.load(tmp_path / "r").runs[0].loaded.words.embedding.shape[1] == 12
     refused = ctsan("train", "describe", *options, *SMALL, exit_code=2).stderr
     assert "detector.num_candidates is 20 there and 2000 now" in refused
 

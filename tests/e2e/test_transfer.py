@@ -14,7 +14,6 @@ import pytest
 from safetensors.torch import load_file
 
 from commands import ctsan
-from ctsan.cli.preparing import TrainRequest, prepare, settings_for
 from ctsan.data.reading import read_corpora, read_corpus
 from ctsan.errors import RunError, UsageError
 from ctsan.inference.predictor import Predictor
@@ -24,6 +23,7 @@ from ctsan.runs.trained_run import WORDS_FOLDER
 from ctsan.tasks.registry import task_settings
 from ctsan.text.vocabulary import SPECIALS
 from ctsan.text.words import Words, prepare_words
+from ctsan.training.setup import TrainRequest, prepare, settings_for
 from ctsan.video.store import Manifest, Recipe, read_manifest, write_manifest
 from e2e.small_run import SMALL
 

@@ -22,7 +22,7 @@ from ctsan.experiments.running import ExperimentContext, prepared, run
 from ctsan.experiments.shared_words import words_for
 from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.tasks.building import Model
-from ctsan.training.loop import train
+from ctsan.training.loop import train_loop
 from ctsan.video.store import FeatureStore
 
 SMALL = (
@@ -200,7 +200,7 @@ def test_clips_that_are_kept_are_seen_as_the_description_model_sees_them(place: 
         )
         settings = context.settings(training)
         task = prepared(context, training, settings)
-        train(
+        train_loop(
             task,
             place.folder / f"kept-{keep}",
             optimiser=settings.optimiser,

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ctsan.baselines.mean_pooling import MeanPooling
-from ctsan.extensions.dual_encoder import DualEncoder, in_batch_loss
+from ctsan.extensions.dual_encoder import DualEncoder, fit_matches, in_batch_loss
 from ctsan.model.clip_encoder import ClipEncoding
 from margins import Margins, Start
 
@@ -137,24 +137,26 @@ def test_the_threshold_parts_queries_with_their_clips_from_those_without(model: 
     scores = torch.full((5, 5), 0.0) + 0.1 * torch.arange(5.0)
     scores[range(5), range(5)] = 3.0
     scores[4] = torch.tensor([3.0, 0.0, 0.0, 0.0, 0.1])
-    matches = model.calibrate_matches(scores, torch.arange(5), torch.eye(5))
+    calibration = fit_matches(scores, torch.arange(5), torch.eye(5))
+    model.set_matches(calibration)
+    matches = calibration.rates
     # Without their clips, four queries have best scores below the mean, and the last one has the same.
     assert matches == (1.0, pytest.approx(0.8), pytest.approx(0.8))
     assert float(model.match_accuracy) == pytest.approx(0.9)
     assert 1.9 < model.match_score(5) < 2.0  # one of five that stands out is two deviations above the mean
 
 
-def test_clips_like_the_right_one_are_no_proof_that_nothing_matches(model: DualEncoder) -> None:
+def test_clips_like_the_right_one_are_no_proof_that_nothing_matches() -> None:
     twins = torch.arange(10) // 2 * 2  # clips 0 and 1 are alike, 2 and 3, …
     likeness = (twins[:, None] == twins).float()
-    matches = model.calibrate_matches(5 * likeness, torch.arange(10), likeness)
+    matches = fit_matches(5 * likeness, torch.arange(10), likeness).rates
     assert (matches.found, matches.none) == (1.0, 1.0)
     assert matches.none_alone == 0.0
 
 
 def test_among_more_clips_a_match_must_score_higher(model: DualEncoder) -> None:
     scores = torch.randn(200, 80, generator=torch.Generator().manual_seed(0))
-    model.calibrate_matches(scores, torch.zeros(200, dtype=torch.long), torch.eye(80))
+    model.set_matches(fit_matches(scores, torch.zeros(200, dtype=torch.long), torch.eye(80)))
     steps = [model.match_score(2 ** (6 + n)) - model.match_score(2 ** (5 + n)) for n in range(3)]
     # The largest of 64 normal numbers is 2.38 on average, of 32 it is 2.07.
     assert steps == [pytest.approx(0.3, abs=0.06)] * 3

@@ -124,7 +124,7 @@ def test_the_surest_words_get_the_traces_that_raise_them_most() -> None:
         (9, "horse"),
         (10, "rides"),
     ]
-    assert [trace.place for trace in chosen] == [3, 8, 9]
+    assert [trace.index for trace in chosen] == [3, 8, 9]
     assert [trace.share for trace in chosen] == [2.0, 1.0, 1.0]
     assert len({trace.colour for trace in chosen}) == 3
     assert _words(choose_traces(found, [4, 10])) == ["field", "rides"]

@@ -39,12 +39,12 @@ def test_nothing_is_drawn_for_a_model_whose_weights_come_from_a_file(module: nn.
 def test_every_number_of_the_packed_models_is_from_their_files() -> None:
     for run in load_runs([Path(DEFAULT)]):
         stored = read_weights(run.folder / WEIGHTS_FILE)
-        model = run.member.model
+        model = run.loaded.model
         held = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
         made = {"clip_encoder.lemmas"} & {name for name, _ in held}  # of the words
         assert {name for name, _ in held} - made == stored.keys()  # nothing is left as it was undrawn
         for _ in made:
-            assert model.clip_encoder.lemmas.tolist() == list(run.member.words.concepts.lemma_ids)
+            assert model.clip_encoder.lemmas.tolist() == list(run.loaded.words.concepts.lemma_ids)
         assert not [part for part in model.modules() if any(map(torch.is_tensor, vars(part).values()))]
         read = model.state_dict()
         for name, tensor in read.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ctsan.data.batches import thin
+from ctsan.data.batches import subsample_maps
 from ctsan.data.corpus import Clip
 from ctsan.model.concept_detector import RegionReducer
 from ctsan.tasks.channel_statistics import channel_statistics
@@ -15,7 +15,7 @@ def test_directions_are_orthonormal_and_hold_all_that_tells_clips_apart(
     clips: list[Clip], store: FeatureStore
 ) -> None:
     found = channel_statistics(clips, store)
-    maps = [torch.from_numpy(thin(store[clip.id].maps, 10)).float() for clip in clips]
+    maps = [torch.from_numpy(subsample_maps(store[clip.id].maps, 10)).float() for clip in clips]
     cells = torch.cat([each.flatten(0, 2) for each in maps])
     torch.testing.assert_close(found.means, cells.mean(dim=0))
     torch.testing.assert_close(found.scales, cells.std(dim=0, unbiased=False) + 1e-3)

@@ -267,7 +267,11 @@ def test_measuring_reports_with_the_scale_of_validation_and_changes_nothing(
 ) -> None:
     member = make_member("rank", words, store, seed=0)
     task = make_task("rank", [QueryItem(clip.captions[0], clip.id) for clip in clips], member, clips, store)
+    fresh = {name: tensor.clone() for name, tensor in member.model.state_dict().items()}
     metrics = task.evaluate()
+    for name, tensor in member.model.state_dict().items():
+        assert torch.equal(tensor, fresh[name]), name
+    task.calibrate()
     encoding = member.encode(maps_of(store, clips))
     scores = member.model.standardise(score_all(member, [clip.captions[0] for clip in clips], encoding))
     assert scores.mean().item() == pytest.approx(0, abs=1e-3)
@@ -293,7 +297,7 @@ def test_choices_set_the_scale_too_and_are_measured_together(
     expected = []
     for member in members:
         task = make_task("choose", items, member, clips, store)
-        task.evaluate()
+        task.calibrate()
         encoding = member.encode(maps_of(store, clips))
         raw = torch.stack(
             [

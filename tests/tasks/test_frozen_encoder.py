@@ -10,7 +10,7 @@ import torch
 from ctsan.data.corpus import ChoiceItem, Clip, Corpus
 from ctsan.tasks.registry import task_settings
 from ctsan.text.words import Words
-from ctsan.training.setup import set_up_task
+from ctsan.training.initialisation import set_up_task
 from ctsan.video.store import FeatureStore
 
 SMALL = (
@@ -82,7 +82,7 @@ def test_weights_that_a_checkpoint_brings_later_are_those_that_encode(
     assert frozen is not None
     task.model.eval()
     maps = [store[task.clips.train[0].id].maps]
-    torch.testing.assert_close(frozen.state.hidden, task._member.encode(maps).state.hidden)
+    torch.testing.assert_close(frozen.state.hidden, task._loaded.encode(maps).state.hidden)
 
 
 def test_words_that_are_redrawn_and_frames_that_are_attended_to_are_not_frozen(

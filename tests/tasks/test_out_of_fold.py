@@ -13,7 +13,7 @@ from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.tasks.building import build_model, out_of_fold_scores
 from ctsan.tasks.registry import task_settings
 from ctsan.text.words import Words
-from ctsan.training.setup import set_up_task
+from ctsan.training.initialisation import set_up_task
 from ctsan.video.store import FeatureStore
 
 SMALL = (

@@ -24,7 +24,7 @@ from ctsan.tasks.channel_statistics import channel_statistics
 from ctsan.tasks.description import DescriptionTask
 from ctsan.text.vocabulary import PAD
 from ctsan.text.words import Words
-from ctsan.training.loop import train
+from ctsan.training.loop import train_loop
 from ctsan.video.store import FeatureStore
 from worked_out import Weights, attended_input, attended_output, run_lstm, sigmoid, softmax
 
@@ -260,7 +260,7 @@ def test_the_first_step_is_that_of_the_equations(
         assert gradients[name].flatten()[entry].item() == pytest.approx(slope, rel=1e-4, abs=1e-8), name
 
     trained = fresh()
-    train(trained, tmp_path, optimiser=settings.optimiser, training=settings.training)
+    train_loop(trained, tmp_path, optimiser=settings.optimiser, training=settings.training)
     norm = math.sqrt(sum(float(each.square().sum()) for each in gradients.values()))
     share = min(1.0, settings.optimiser.clip_norm / norm)
     for name, each in trained.model.named_parameters():

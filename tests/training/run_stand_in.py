@@ -18,13 +18,13 @@ from pathlib import Path
 import torch
 
 from ctsan.config import load_settings
-from ctsan.training.loop import train
+from ctsan.training.loop import train_loop
 from training.stand_in import StandIn
 
 
 def run(folder: Path, overrides: list[str], task: StandIn) -> None:
     settings = load_settings("laptop", overrides)
-    train(task, folder, optimiser=settings.optimiser, training=settings.training)
+    train_loop(task, folder, optimiser=settings.optimiser, training=settings.training)
 
 
 def start(folder: Path, overrides: list[str]) -> int:

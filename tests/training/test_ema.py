@@ -11,7 +11,7 @@ from torch import nn
 from ctsan.config import load_settings
 from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
 from ctsan.training.ema import AveragedWeights
-from ctsan.training.loop import train
+from ctsan.training.loop import train_loop
 from training.stand_in import StandIn
 
 
@@ -47,7 +47,7 @@ def test_what_is_evaluated_and_kept_is_the_mean_and_training_does_not_notice(tmp
     def trained(folder: str, averaging: float) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         settings = load_settings("paper", ["training.epochs=2", f"optimiser.ema_decay={averaging}"])
         task = StandIn(scores=[0.0, 1.0])
-        train(task, tmp_path / folder, optimiser=settings.optimiser, training=settings.training)
+        train_loop(task, tmp_path / folder, optimiser=settings.optimiser, training=settings.training)
         last = {name: weights.detach().clone() for name, weights in task.model.named_parameters()}
         assert (tmp_path / folder / CHECKPOINT_FILE).exists()
         load_weights(tmp_path / folder / WEIGHTS_FILE, task.model)

@@ -20,7 +20,7 @@ import torch
 from ctsan.config import PROFILES, OptimiserSettings, load_settings
 from ctsan.errors import RunError
 from ctsan.runs.checkpoint import WEIGHTS_FILE, load_weights
-from ctsan.training.loop import Progress, Result, train
+from ctsan.training.loop import Progress, Result, train_loop
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from ctsan.training.sampler import batches_in_epoch, batches_of, mirrored_in, move, read_ahead
 from ctsan.training.schedule import learning_rate
@@ -31,7 +31,7 @@ from training.stand_in import StandIn
 def run(folder: Path, task: StandIn, *overrides: str, **options: Any) -> Result:
     short = ("training.batch_size=4", "training.epochs=4", "training.patience=4", "optimiser.warmup_steps=0")
     settings = load_settings("laptop", [*short, *overrides])
-    return train(task, folder, optimiser=settings.optimiser, training=settings.training, **options)
+    return train_loop(task, folder, optimiser=settings.optimiser, training=settings.training, **options)
 
 
 def test_it_learns_and_the_best_weights_are_those_of_the_best_score(
@@ -255,7 +255,7 @@ def test_steps_may_be_given_instead_of_epochs_and_are_evaluated_evenly(tmp_path:
     told: list[int] = []
     overrides = ["training.batch_size=4", "training.steps=29", "training.evaluations=3"]
     settings = load_settings("paper", overrides)
-    result = train(
+    result = train_loop(
         task,
         tmp_path / "run",
         optimiser=settings.optimiser,
@@ -276,7 +276,7 @@ def test_a_part_with_a_pace_of_its_own_takes_smaller_steps(tmp_path: Path) -> No
         before = {name: weights.detach().clone() for name, weights in task.model.named_parameters()}
         settings = load_settings("paper", ["training.steps=1", "training.hflip=false"])
         folder = tmp_path / str(lr_scale)
-        train(task, folder, optimiser=settings.optimiser, training=settings.training)
+        train_loop(task, folder, optimiser=settings.optimiser, training=settings.training)
         return {
             name: (weights - before[name]).abs().max().item()
             for name, weights in task.model.named_parameters()

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from ctsan.config import load_settings
 from ctsan.errors import RunError, UsageError
 from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
-from ctsan.training.loop import Result, train
+from ctsan.training.loop import Result, train_loop
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from training.stand_in import StandIn
 
@@ -33,7 +33,7 @@ SHORT = (
 def run(folder: Path, *overrides: str, task: StandIn | None = None, **options: Any) -> Result:
     settings = load_settings("laptop", [*SHORT, *overrides])
     task = task or StandIn()
-    return train(task, folder, optimiser=settings.optimiser, training=settings.training, **options)
+    return train_loop(task, folder, optimiser=settings.optimiser, training=settings.training, **options)
 
 
 def outcome(folder: Path) -> list[object]:

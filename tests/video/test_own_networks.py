@@ -192,7 +192,7 @@ def test_tensors_beside_the_file_are_read_and_are_part_of_its_digest(tmp_path: P
         ({"sise": 224}, "unknown key 'sise'. Did you mean 'size'?"),
         ({"size": 64}, 'takes pictures of 56 pixels a side, and net.onnx.json says "size": 64'),
         ({"size": "224"}, "\"size\" is '224'. It must be a whole number"),
-        ({"std": [1, 0, 1]}, "All of it must be above 0"),
+        ({"std": [1, 0, 1]}, "All values must be above 0"),
         ({"mean": [1, 2]}, "It must be a number, or three"),
         ({"layout": "tokens"}, 'says "layout": "tokens". Correct that'),
         ({"layout": "CHWN"}, "It can be: NHWC, NCHW, tokens, vector"),

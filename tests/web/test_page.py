@@ -86,7 +86,7 @@ def test_a_video_plays_beside_its_caption(page: playwright.Page, clip: Path) -> 
     assert chips.all_inner_texts() == confidences
     words.first.focus()  # the same by keyboard
     assert page.inner_text("#caption-hint") == hint
-    assert "what the sentences were ordered by" in str(page.get_attribute("#caption", "title"))
+    assert "by which the captions were ranked" in str(page.get_attribute("#caption", "title"))
     assert page.locator("#strip img").count() > 3
 
 

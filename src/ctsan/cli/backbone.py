@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ctsan.cli.features import WEIGHTS
-from ctsan.cli.output import count, print_json, print_table, warn
+from ctsan.cli.output import print_json, print_table
+from ctsan.io.messages import count, warn
 
 if TYPE_CHECKING:
     from ctsan.video.backbones import Backbone
@@ -79,7 +80,7 @@ def check(network: str, weights: Path | None, engine: str | None, corpus: Path |
       ctsan backbone check resnet50 --weights resnet50.safetensors
     """
     from ctsan.video.backbones import find_backbone
-    from ctsan.video.backbones.speed import REFERENCE, milliseconds_a_frame
+    from ctsan.video.backbones.speed import REFERENCE, milliseconds_per_frame
     from ctsan.video.engine import check_engine, load_engine
 
     name = f"onnx:{network}" if network.endswith(".onnx") and ":" not in network else network
@@ -90,7 +91,7 @@ def check(network: str, weights: Path | None, engine: str | None, corpus: Path |
         spec.name: (load_engine(backbone, engine=chosen), spec.image_size),
         REFERENCE: (load_engine(reference), reference.image_size),
     }
-    milliseconds = milliseconds_a_frame(engines)
+    milliseconds = milliseconds_per_frame(engines)
     probed = _probe(corpus, [backbone, reference]) if corpus else {}
     if as_json:
         print_json(
@@ -124,7 +125,7 @@ def check(network: str, weights: Path | None, engine: str | None, corpus: Path |
         warn(f"Assumed: {assumption}.")
     if spec.graph and backbone.assumed:
         warn(f"Say otherwise in {backbone.weights}.json.")
-    if backbone.is_users_own and not corpus:
+    if backbone.is_custom and not corpus:
         click.echo(f"\nSee how much it tells of your clips: ctsan backbone check {network} --corpus CORPUS")
 
 
@@ -162,9 +163,9 @@ def _cell(probed: Mapping[str, float], name: str) -> tuple[str, ...]:
 
 def _probe(corpus: Path, backbones: Sequence[Backbone]) -> dict[str, float]:
     """Precision of the ten surest words of a linear probe, on the clips that are not of the split 'train'."""
-    from ctsan.cli.features import features_of
     from ctsan.data.reading import read_corpus
     from ctsan.evaluation.linear_probe import probe_words
+    from ctsan.training.features import features_of
 
     clips = read_corpus(corpus)
     stores = {each.name: features_of([corpus], clips, (), each) for each in backbones}

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ctsan.cli.output import print_json, warn
+from ctsan.cli.output import print_json
 from ctsan.errors import VideoError
+from ctsan.io.messages import warn
 from ctsan.runs.pack_folder import DEFAULT
 
 if TYPE_CHECKING:

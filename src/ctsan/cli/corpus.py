@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ctsan.cli.output import count, print_json, print_metrics, print_table, progress_bar, warn
+from ctsan.cli.output import print_json, print_metrics, print_table
 from ctsan.data.corpus import ITEM_TASKS, SPLITS, ItemTask, Split
 from ctsan.errors import CorpusError, Problem, UsageError, warn_renamed
+from ctsan.io.messages import count, warn
+from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,11 +66,12 @@ def check(
       ctsan corpus check my-clips/ MSR-VTT/
       ctsan corpus check MSVD/ --features features/msvd
     """
-    from ctsan.cli.features import check_one_each, open_features
+    from ctsan.cli.features import check_one_each
     from ctsan.data.items import read_items
     from ctsan.data.reading import clips_without_files, inspect_corpora, missing_clips
     from ctsan.data.summary import check_clips, summarise
     from ctsan.io.device import usable_cores
+    from ctsan.training.features import open_features
 
     check_one_each("--features", features, paths)
     corpus, problems = inspect_corpora(paths)

@@ -26,8 +26,8 @@ from ctsan.cli.common import (
     print_replies,
     words_with_confidences,
 )
-from ctsan.cli.output import warn
 from ctsan.errors import UsageError, VideoError
+from ctsan.io.messages import warn
 
 if TYPE_CHECKING:
     from ctsan.inference.results import Description

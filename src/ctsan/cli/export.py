@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from ctsan.cli.common import PATH, WEIGHTS
-from ctsan.cli.output import print_json, print_table, warn
+from ctsan.cli.output import print_json, print_table
+from ctsan.io.messages import warn
 
 
 @click.command("export")

@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.output import count, listed, print_json, progress_bar, warn
+from ctsan.cli.output import print_json
 from ctsan.errors import UsageError, warn_renamed
+from ctsan.io.messages import count, listed, warn
+from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
-    from ctsan.data.corpus import Corpus
-    from ctsan.video.backbones import Backbone
     from ctsan.video.extraction import Outcome, Report
-    from ctsan.video.store import FeatureStore, Recipe
 
-
-NOT_FOR_FILES = (
-    "Imported features train and evaluate models. Such models cannot be asked about video files: ctsan does "
-    "not have the network. If it can be exported to ONNX, give that instead: --backbone onnx:FILE"
-)
 
 BACKBONE = click.option(
     "--backbone",
@@ -91,6 +85,7 @@ def command(
     """
     from ctsan.data.reading import read_corpus
     from ctsan.io.paths import default_folder
+    from ctsan.training.features import NOT_FOR_FILES, features_folder, named_backbone
     from ctsan.video.backbones import DEFAULT_BACKBONE
     from ctsan.video.engine import check_engine, load_engine
     from ctsan.video.extraction import extract_features
@@ -190,76 +185,3 @@ def check_one_each(
             if len(corpora) > 1
             else f"{option} is given {len(folders)} times, and there is one corpus. Give it once."
         )
-
-
-def features_command(corpora: Sequence[Path], like: Recipe | None = None) -> str:
-    """The command that makes features of corpora, as a recipe says, for messages."""
-    from ctsan.video.backbones import BACKBONES
-
-    options = ""
-    if like is not None:
-        spec = BACKBONES.get(like.backbone)
-        is_imported = bool(like.details.get("imported"))
-        arrays = " --import ARRAYS" * len(corpora) if is_imported else ""
-        weights = " --weights FILE" if spec and not spec.packaged and not is_imported else ""
-        options = f"{arrays} --backbone {like.backbone}{weights}"
-    return f"ctsan features {' '.join(map(str, corpora))}{options}{' --out FOLDER' * len(corpora)}"
-
-
-def named_backbone(name: str, weights: Path | None = None) -> Backbone:
-    """The backbone that a person names; what had to be assumed of their own network is said."""
-    from ctsan.video.backbones import find_backbone
-
-    backbone = find_backbone(name, weights)
-    for assumption in backbone.assumed:
-        warn(f"{backbone.name}: assumed {assumption}.")
-    return backbone
-
-
-def features_of(
-    corpora: Sequence[Path], clips: Corpus, folders: Sequence[Path], backbone: Backbone | None
-) -> FeatureStore:
-    """The features in folders, one a corpus; without any, a backbone's in the cache, made if need be."""
-    if not folders:
-        assert backbone is not None  # one of the two is known
-        folders = [features_folder(corpus, backbone, mirrored=False) for corpus in corpora]
-        make_features(clips, folders, backbone, mirrored=False)
-    return open_features(clips, folders)
-
-
-def open_features(clips: Corpus, folders: Sequence[Path]) -> FeatureStore:
-    """The features in folders, one for each corpus that the clips are of."""
-    from ctsan.data.corpus import parts_of
-    from ctsan.video.store_union import open_stores
-
-    return open_stores(folders, [part.ids for part in parts_of(clips)])
-
-
-def features_folder(corpus: Path, backbone: Backbone, *, mirrored: bool) -> Path:
-    from ctsan.io.paths import default_folder
-
-    name = backbone.folder_name
-    return default_folder("features", corpus) / (f"{name}-mirrored" if mirrored else name)
-
-
-def make_features(clips: Corpus, folders: Sequence[Path], backbone: Backbone, *, mirrored: bool) -> None:
-    """Make the features of each corpus that the clips are of, or bring them up to date."""
-    from ctsan.data.corpus import parts_of
-    from ctsan.video.engine import load_engine
-    from ctsan.video.extraction import extract_features
-
-    engine = load_engine(backbone)
-    unreadable: list[str] = []
-    with progress_bar(len(clips), what="features") as bar:
-        for part, folder in zip(parts_of(clips), folders, strict=True):
-            report = extract_features(
-                [(clip.id, clip.path) for clip in part.corpus if clip.id in part.ids],
-                folder,
-                backbone=backbone,
-                mirrored=mirrored,
-                engine=engine,
-                on_clip=lambda _: bar.update(),
-            )
-            unreadable += report.unreadable.values()
-    for error in unreadable:
-        warn(f"unreadable: {error}")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ctsan.cli.common import PATH, WEIGHTS
-from ctsan.cli.output import count, print_json, progress_bar, warn
+from ctsan.cli.output import print_json
+from ctsan.io.messages import count, warn
+from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
     from ctsan.search.indexing import Outcome, Report

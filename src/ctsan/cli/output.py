@@ -1,39 +1,13 @@
-"""What the commands share in speaking to a person: progress on stderr, tables and JSON on stdout."""
+"""Results on stdout: tables and JSON."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
 
 import click
 from tabulate import tabulate
-from tqdm import tqdm
-
-
-def progress_bar(total: int, *, what: str, unit: str = "clip") -> tqdm[NoReturn]:
-    """A bar with rate and time left; in a log file, a line now and then."""
-    interval = 0.2 if sys.stderr.isatty() else 10.0
-    return tqdm(total=total, desc=what, unit=unit, mininterval=interval, dynamic_ncols=True, file=sys.stderr)
-
-
-def shown_on(bar: tqdm[NoReturn]) -> Callable[[str, int, int], None]:
-    """For work of several parts: what is being done, how much of it is done, and how much there is."""
-
-    def show(what: str, done: int, total: int) -> None:
-        if bar.desc != f"{what}: ":
-            bar.set_description(what, refresh=False)
-            bar.reset(total)
-        bar.update(done - bar.n)
-
-    return show
-
-
-def listed(paths: Iterable[Path]) -> str:
-    """Paths one after the other: the place that a message is about."""
-    return ", ".join(map(str, paths))
 
 
 def print_table(rows: Sequence[Sequence[object]], headers: Sequence[str] = ()) -> None:
@@ -58,12 +32,3 @@ def print_json(value: object) -> None:
     except UnicodeEncodeError:  # a file name of another encoding, or a stdout of few characters
         text = json.dumps(value)
     click.echo(text)
-
-
-def count(number: int, noun: str) -> str:
-    """`1 clip`, `1,234 clips`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def warn(text: str) -> None:
-    click.echo(text, err=True)

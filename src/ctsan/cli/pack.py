@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from ctsan.cli.common import PATH
-from ctsan.cli.output import count, print_json
+from ctsan.cli.output import print_json
+from ctsan.io.messages import count
 
 
 @click.command("pack")

@@ -23,7 +23,9 @@ from ctsan.cli.common import (
     listed_concepts,
     warn_of_unknown,
 )
-from ctsan.cli.output import print_json, progress_bar, warn
+from ctsan.cli.output import print_json
+from ctsan.io.messages import warn
+from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
     from ctsan.inference.predictor import Predictor

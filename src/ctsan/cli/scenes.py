@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ctsan.cli.common import listed_concepts
-from ctsan.cli.output import count, print_json, progress_bar
+from ctsan.cli.output import print_json
 from ctsan.errors import UsageError, did_you_mean
+from ctsan.io.messages import count
+from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
     from ctsan.inference.predictor import Predictor

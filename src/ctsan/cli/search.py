@@ -16,7 +16,8 @@ from ctsan.cli.common import (
     warn_of_unknown,
 )
 from ctsan.cli.index import LIBRARY, STORE
-from ctsan.cli.output import print_json, warn
+from ctsan.cli.output import print_json
+from ctsan.io.messages import warn
 
 if TYPE_CHECKING:
     from ctsan.search.search import Hit, SearchResult

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ctsan.cli.common import PATH
-from ctsan.cli.output import count, print_json, progress_bar, warn
+from ctsan.cli.output import print_json
+from ctsan.io.messages import count, warn
+from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
     from ctsan.experiments.plan import Plan, Training
@@ -136,13 +138,13 @@ def _workshop(
     plan: Plan,
 ) -> ExperimentContext:
     """Features and words, once for all runs."""
-    from ctsan.cli.features import make_features, open_features
-    from ctsan.cli.preparing import TrainRequest, check_features, check_splits, warn_unless_mirrored
     from ctsan.data.reading import read_corpora
     from ctsan.errors import UsageError
     from ctsan.experiments.plan import settings_of
     from ctsan.experiments.running import ExperimentContext
     from ctsan.experiments.shared_words import words_for
+    from ctsan.training.features import make_features, open_features
+    from ctsan.training.setup import TrainRequest, check_features, check_splits, warn_unless_mirrored
 
     settings = [settings_of(one, profile=profile, overrides=overrides) for one in plan.trainings]
     clips = read_corpora(corpora)

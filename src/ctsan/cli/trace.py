@@ -17,7 +17,8 @@ from ctsan.cli.common import (
     listed_effects,
     words_with_confidences,
 )
-from ctsan.cli.output import print_json, progress_bar
+from ctsan.cli.output import print_json
+from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
     from ctsan.inference.results import Tracing
@@ -48,11 +49,11 @@ def command(
     said the caption attended to. By default the traces are those that raise the surest concept words most.
     Where no trace raises a word, the clip is shown without attention, and the figure says so.
     """
-    from ctsan.figures.traces import check_ending, choose_traces, draw_traces
+    from ctsan.figures.traces import check_suffix, choose_traces, draw_traces
     from ctsan.video.frames import probe
 
     numbers = None if traces == "best" else _numbers(traces)
-    ending = check_ending(out)
+    ending = check_suffix(out)
     _check_place(out, clip)
     with errors_in_json(as_json):
         frames = probe(clip)

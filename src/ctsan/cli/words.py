@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from ctsan.cli.output import listed, print_json, print_table, progress_bar, shown_on
+from ctsan.cli.output import print_json, print_table
+from ctsan.io.messages import listed
+from ctsan.io.progress import progress_bar, shown_on
 
 
 @click.command("words")

@@ -1,1 +1,1 @@
-"""Captioned clips: reading every corpus format, splits, test items."""
+"""Captioned clips: corpus formats, splits, test items and batches."""

@@ -1,4 +1,4 @@
-"""Stored maps and captions as padded tensors."""
+"""Feature maps and captions as padded tensors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ctsan.video.frames import subsample
 from ctsan.video.store import Maps
 
 
-def thin(maps: Maps, max_frames: int) -> Maps:
-    """At most so many frames, evenly over the clip."""
+def subsample_maps(maps: Maps, max_frames: int) -> Maps:
+    """At most `max_frames` frames, evenly spaced over the clip."""
     return maps if len(maps) <= max_frames else maps[subsample(len(maps), max_frames)]
 
 
 def pad_maps(clips: Sequence[Maps]) -> tuple[Tensor, Tensor]:
-    """Maps (frames, h, w, C) of several clips as one (B, N, h, w, C), and which frames are real (B, N)."""
+    """Pad maps (frames, h, w, C) of several clips to (B, N, h, w, C), and which frames are real (B, N)."""
     longest = max(len(maps) for maps in clips)
     padded = torch.zeros((len(clips), longest, *clips[0].shape[1:]))
     is_real = torch.zeros((len(clips), longest), dtype=torch.bool)
@@ -33,12 +33,12 @@ def pad_maps(clips: Sequence[Maps]) -> tuple[Tensor, Tensor]:
 def encode_captions(
     captions: Sequence[str], vocabulary: Vocabulary, *, max_words: int | None = None
 ) -> list[list[int]]:
-    """Numbers of the words of each caption between beginning and end; longer captions are cut."""
+    """Word ids of each caption between `<bos>` and `<eos>`; captions are truncated to `max_words`."""
     return [[BOS, *vocabulary.encode(tokenize(caption)[:max_words]), EOS] for caption in captions]
 
 
 def pad_words(sentences: Sequence[Sequence[int]]) -> Tensor:
-    """(M, T), padded at the end."""
+    """Word ids as one tensor (M, T), padded with `<pad>` at the end."""
     padded = np.full((len(sentences), max(map(len, sentences))), PAD)
     for row, words in enumerate(sentences):
         padded[row, : len(words)] = words
@@ -46,7 +46,7 @@ def pad_words(sentences: Sequence[Sequence[int]]) -> Tensor:
 
 
 def references(indices: Sequence[Sequence[int]], num_candidates: int) -> Tensor:
-    """p* of the paper, (B, V)."""
+    """The paper's p* as multi-hot rows (B, V), from the indices of the candidates in each clip's captions."""
     reference = torch.zeros(len(indices), num_candidates)
     for row, present in enumerate(indices):
         reference[row, list(present)] = 1

@@ -1,4 +1,4 @@
-"""The neutral form of every captioned-video corpus: clips, their sentences, splits and test items."""
+"""The common form of every captioned-video corpus: clips with captions, splits and test items."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-Split = Literal["train", "val", "test", "blind"]  # blind: a challenge's test split without sentences
+Split = Literal["train", "val", "test", "blind"]  # blind: a challenge's test split without captions
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 VIDEO_SUFFIXES = frozenset({".mp4", ".avi", ".mkv", ".mov", ".webm", ".gif", ".m4v", ".mpg", ".mpeg"})
 PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})  # a picture is a clip of one frame
 CLIP_SUFFIXES = VIDEO_SUFFIXES | PICTURE_SUFFIXES
 
-BLANK = "_____"  # stands for the missing word of a fill-in-the-blank sentence
+BLANK = "_____"  # the missing word of a fill-in-the-blank sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """One clip and what people said of it."""
+    """One clip and its captions."""
 
     id: str  # unique in the corpus: the `clip` value of our own format, the official id of the others
     path: Path
     captions: tuple[str, ...] = ()
     split: Split | None = None  # None only in a corpus without captions
-    source: str = ""  # clips cut from one video share it, and never stand on two sides of a split
-    repeat: int = 1  # how often it is learnt from where most are once: see `unite_corpora`
-    external: bool = False  # somebody else captioned it, who may use other words for the same
-    extra: Mapping[str, object] = field(default_factory=dict)  # further keys of our own format, as given
-    origin: tuple[Path, int] | None = None  # file and line that declared it, for messages
+    source: str = ""  # the video it was cut from; all clips of a source are in the same split
+    repeat: int = 1  # oversampling: how often an epoch uses it, see `unite_corpora`
+    external: bool = False  # from an external corpus, whose captions may use other words
+    extra: Mapping[str, object] = field(default_factory=dict)  # further keys of our own format
+    origin: tuple[Path, int] | None = None  # the file and line that declare it, for messages
 
 
 @dataclass(frozen=True, slots=True)
 class BlankItem:
-    """Fill-in-the-blank: `sentence` holds one `BLANK`, `answer` is the word that stood there."""
+    """Fill-in-the-blank: `sentence` contains one `BLANK`, and `answer` is the missing word."""
 
     clip: str
     sentence: str
@@ -43,7 +43,7 @@ class BlankItem:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceItem:
-    """Multiple choice: `answer` is the 0-based index of the right sentence."""
+    """Multiple choice: `answer` is the 0-based index of the correct sentence."""
 
     clip: str
     choices: tuple[str, ...]
@@ -52,7 +52,7 @@ class ChoiceItem:
 
 @dataclass(frozen=True, slots=True)
 class QueryItem:
-    """Retrieval: `clip` is the one that `query` was written for; all clips of the items are ranked."""
+    """Retrieval: `query` was written for `clip`; the clips of all items are ranked."""
 
     query: str
     clip: str
@@ -65,20 +65,20 @@ ITEM_TASKS: tuple[ItemTask, ...] = get_args(ItemTask)
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Clips in a fixed order, with the official test items where the corpus brings some."""
+    """Clips in a fixed order, with official test items if the corpus has any."""
 
     name: str
     root: Path
     format: str
     clips: tuple[Clip, ...]
     items: Mapping[tuple[ItemTask, Split], tuple[Item, ...]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what a person should know and need not mend
-    has_own_splits: bool = False  # False where they were made for it, or there are none
-    parts: tuple[CorpusPart, ...] = ()  # of several corpora that are used as one: see `unite_corpora`
+    notes: tuple[str, ...] = ()  # remarks for the user that need no action
+    has_own_splits: bool = False  # False if its splits are generated, or it has none
+    parts: tuple[CorpusPart, ...] = ()  # the members of a union: see `unite_corpora`
 
     @property
     def place(self) -> str:
-        """The folder, or the folders, for messages."""
+        """The folder or folders, for messages."""
         return ", ".join(str(part.corpus.root) for part in self.parts) or str(self.root)
 
     def __iter__(self) -> Iterator[Clip]:
@@ -91,7 +91,7 @@ class Corpus:
         return tuple(clip for clip in self.clips if clip.split == name)
 
     def captions(self, split: Split) -> Iterator[str]:
-        """The sentences of one split. Whatever is learnt asks for `train` and nothing else."""
+        """The captions of one split. Anything that learns must use `train` only."""
         for clip in self.clips:
             if clip.split == split:
                 yield from clip.captions
@@ -99,12 +99,14 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class CorpusPart:
-    """One of several corpora that are used as one."""
+    """A member of a union of corpora."""
 
-    corpus: Corpus  # as it is by itself
-    ids: Mapping[str, str]  # from a clip's id by itself to its id among all; of clips that are used
+    corpus: Corpus  # the member by itself
+    ids: Mapping[
+        str, str
+    ]  # from a clip's id in the member to its id in the union; only of clips in the union
 
 
 def parts_of(corpus: Corpus) -> tuple[CorpusPart, ...]:
-    """The corpora that a corpus was made of: itself, unless it was made of several."""
+    """The members of a corpus: the corpus itself unless it is a union."""
     return corpus.parts or (CorpusPart(corpus, {clip.id: clip.id for clip in corpus}),)

@@ -1,8 +1,10 @@
 """Test items of three tasks as JSON lines.
 
-fill: `{"clip", "sentence": "a man is _____ a car", "answer": "driving"}`;
-choose: `{"clip", "choices": [sentences], "answer": 0-based index}`;
-rank: `{"query", "clip"}`. A file holds items of one task; further keys are ignored.
+- fill: `{"clip", "sentence": "a man is _____ a car", "answer": "driving"}`;
+- choose: `{"clip", "choices": [sentences], "answer": 0-based index}`;
+- rank: `{"query", "clip"}`.
+
+A file contains items of one task; further keys are ignored.
 """
 
 from __future__ import annotations
@@ -23,31 +25,34 @@ _EXAMPLES: dict[ItemTask, str] = {
     "choose": '{"clip": "a.mp4", "choices": ["a man drives", "a cat sleeps"], "answer": 0}',
     "rank": '{"query": "a man drives a car", "clip": "a.mp4"}',
 }
-_FEW = 1000  # names; the nearest of very many takes too long to find, line after line
+_MAX_CLIPS_FOR_HINT = 1000  # "Did you mean …?" over more clips is too slow per line
 Fault = tuple[str, str]  # what is wrong with an item, and the remedy
-_TELLING_KEYS: dict[str, ItemTask] = {"sentence": "fill", "choices": "choose", "query": "rank"}
+_TASK_BY_KEY: dict[str, ItemTask] = {"sentence": "fill", "choices": "choose", "query": "rank"}
 
 
 def task_of(item: Item) -> ItemTask:
-    """The task that an item tests."""
+    """The task of an item."""
     if isinstance(item, BlankItem):
         return "fill"
     return "choose" if isinstance(item, ChoiceItem) else "rank"
 
 
 def item_line(item: Item) -> str:
-    """An item as one line of JSON, without the line's end."""
+    """An item as one line of JSON, without a line break."""
     return json.dumps(asdict(item), ensure_ascii=False)
 
 
 def write_items(path: Path | str, items: Iterable[Item]) -> None:
-    """Write items, one a line, in whole or not at all."""
+    """Write items, one per line, atomically."""
     with replacing(Path(path)) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
         stream.writelines(f"{item_line(item)}\n" for item in items)
 
 
 def read_items(path: Path | str, *, corpus: Corpus | None = None) -> tuple[Item, ...]:
-    """Read the items of one task; with `corpus`, see that it has their clips.
+    """Read the items of one task.
+
+    Args:
+        corpus: if given, it must contain the items' clips.
 
     Raises:
         CorpusError: with every problem of the file.
@@ -77,13 +82,13 @@ def read_items(path: Path | str, *, corpus: Corpus | None = None) -> tuple[Item,
 
 
 def _item(text: str, clips: Collection[str] | None, faults: list[Fault]) -> Item | None:
-    """The item of one line; what is wrong with it is appended to `faults`."""
+    """The item of one line; its faults are appended to `faults`."""
     try:
         row = json.loads(text)
     except (ValueError, RecursionError) as error:
         faults.append((f"the line is not JSON ({error})", f"Write {_EXAMPLES['fill']}"))
         return None
-    task = next((task for key, task in _TELLING_KEYS.items() if isinstance(row, dict) and key in row), None)
+    task = next((task for key, task in _TASK_BY_KEY.items() if isinstance(row, dict) and key in row), None)
     if task is None:
         what = 'the line is not an object with "sentence", "choices" or "query"'
         faults.append((what, f"Write {' or '.join(_EXAMPLES.values())}"))
@@ -93,8 +98,8 @@ def _item(text: str, clips: Collection[str] | None, faults: list[Fault]) -> Item
         faults.append(('the item has no "clip"', f"Write {_EXAMPLES[task]}"))
         clip = ""
     elif clips is not None and clip not in clips:
-        hint = did_you_mean(clip, clips) if len(clips) < _FEW else ""
-        faults.append((f"clip {clip!r} is not in the corpus", f"{hint}Name a clip of it."))
+        hint = did_you_mean(clip, clips) if len(clips) < _MAX_CLIPS_FOR_HINT else ""
+        faults.append((f"clip {clip!r} is not in the corpus", f"{hint}Name a clip of the corpus."))
     return _PARSERS[task](row, clip, faults)
 
 
@@ -110,13 +115,15 @@ def _blank(row: dict[str, object], clip: str, faults: list[Fault]) -> BlankItem:
 
 def _choice(row: dict[str, object], clip: str, faults: list[Fault]) -> ChoiceItem:
     choices, answer = row["choices"], row.get("answer")
-    if not isinstance(choices, list) or not all(isinstance(each, str) and tokenize(each) for each in choices):
+    if not isinstance(choices, list) or not all(
+        isinstance(choice, str) and tokenize(choice) for choice in choices
+    ):
         faults.append(('"choices" is not a list of sentences', f"Write {_EXAMPLES['choose']}"))
         choices = []
     elif len(choices) < 2:
         faults.append((f"there are too few choices ({len(choices)})", "Give at least two."))
     elif type(answer) is not int or not 0 <= answer < len(choices):
-        what = f"the answer {answer!r} is not the place of one of the {len(choices)} choices"
+        what = f"the answer {answer!r} is not the index of one of the {len(choices)} choices"
         faults.append((what, f"Count from 0: give 0 to {len(choices) - 1}."))
     return ChoiceItem(clip=clip, choices=tuple(choices), answer=answer if type(answer) is int else 0)
 

@@ -1,4 +1,4 @@
-"""Training, validation and test clips, with no source video on two sides."""
+"""Splits into train, val and test, with all clips of a source video in the same split."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMES: dict[str, Split] = {
 
 
 def parse_split(name: str) -> Split | None:
-    """The split that a corpus calls `name`, None if there is no such split."""
+    """The split that a corpus calls `name`; None if there is none."""
     return _NAMES.get(name.strip().lower())
 
 
@@ -43,11 +43,12 @@ def unknown_split(file: Path, line: int | None, name: object, clip: object) -> P
 
 
 def seeded_split(clips: Sequence[Clip], *, seed: int) -> tuple[Clip, ...]:
-    """About 80 % train, 10 % val and 10 % test of the clips, whole sources at a time.
+    """Split clips into about 80 % train, 10 % val and 10 % test, by whole sources.
 
-    Sources are taken in the order of the SHA-256 of seed and source, so the result does not depend on the
-    order of the clips. A source goes to test or val, whichever has more room left, if it fits there, else
-    to train; if none was small enough, the smallest goes. With fewer than three sources all clips are train.
+    Sources are visited in the order of the SHA-256 of seed and source, so the order of the clips does not
+    matter. A source goes to test or val, whichever has more room left, if it fits there, else to train. If no
+    source fits val or test, the smallest training source goes there. With fewer than three sources all clips
+    are train.
     """
     sizes = Counter(clip.source for clip in clips)
     if len(sizes) < 3:
@@ -57,19 +58,19 @@ def seeded_split(clips: Sequence[Clip], *, seed: int) -> tuple[Clip, ...]:
     room: dict[Split, int] = {"test": share, "val": share}
     split_of: dict[str, Split] = {}
     for source in order:
-        side = max(room, key=lambda side: room[side])
-        fits = sizes[source] <= room[side]
-        split_of[source] = side if fits else "train"
-        room[side] -= sizes[source] if fits else 0
-    for side in room:
-        if side not in split_of.values():
+        split = max(room, key=lambda split: room[split])
+        fits = sizes[source] <= room[split]
+        split_of[source] = split if fits else "train"
+        room[split] -= sizes[source] if fits else 0
+    for split in room:
+        if split not in split_of.values():
             rest = (source for source in order if split_of[source] == "train")
-            split_of[min(rest, key=lambda source: sizes[source])] = side
+            split_of[min(rest, key=lambda source: sizes[source])] = split
     return tuple(replace(clip, split=split_of[clip.source]) for clip in clips)
 
 
 def leaks(clips: Iterable[Clip]) -> list[tuple[Clip, Clip]]:
-    """For every source on two sides: its first clip, and its first clip in another split."""
+    """For every source in several splits: its first clip, and its first clip in another split."""
     first: dict[str, Clip] = {}
     second: dict[str, Clip] = {}
     for clip in clips:
@@ -79,20 +80,20 @@ def leaks(clips: Iterable[Clip]) -> list[tuple[Clip, Clip]]:
 
 
 def split_problems(clips: Sequence[Clip]) -> list[Problem]:
-    """What is wrong with splits that a person gave: some left out, or a source on two sides."""
+    """Problems of given splits: clips without a split, or a source in several splits."""
     problems = []
-    without = [clip for clip in clips if clip.split is None]
-    if without and len(without) < len(clips):
-        file, line = _origin(without[0])
-        what = f"{len(without)} of {len(clips)} clips have no split, the first is {without[0].id!r}"
+    unsplit = [clip for clip in clips if clip.split is None]
+    if unsplit and len(unsplit) < len(clips):
+        file, line = _origin(unsplit[0])
+        what = f"{len(unsplit)} of {len(clips)} clips have no split, the first is {unsplit[0].id!r}"
         remedy = "Give every clip a split, or none and they are split for you."
         problems.append(Problem(file, line, what, remedy))
     for one, other in leaks(clip for clip in clips if clip.split is not None):
         file, line = _origin(other)
-        there = _origin(one)[1]
+        first_line = _origin(one)[1]
         what = (
             f"source {other.source!r} is in {other.split} here and in {one.split} with clip {one.id!r}"
-            f"{f' at line {there}' if there else ''}"
+            f"{f' at line {first_line}' if first_line else ''}"
         )
         remedy = "Give all clips of one source the same split, or no clip a split and they are split for you."
         problems.append(Problem(file, line, what, remedy))

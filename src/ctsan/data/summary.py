@@ -1,4 +1,4 @@
-"""What a corpus holds, in numbers: the answer of `ctsan corpus check`."""
+"""The summary of a corpus that `ctsan corpus check` prints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ctsan.data.corpus import SPLITS, Clip, Corpus
-from ctsan.data.readers.files import is_there
+from ctsan.data.readers.files import is_file
 from ctsan.errors import Problem, VideoError
 from ctsan.text.tokens import tokenize
 
@@ -15,26 +15,30 @@ from ctsan.text.tokens import tokenize
 def check_clips(
     corpus: Corpus, *, workers: int, progress: Callable[[], object] | None = None
 ) -> tuple[float, list[Problem]]:
-    """Open every clip that is there: hours of video in all, and a problem for each clip that cannot be read.
+    """Open every clip that exists; `missing_clips` reports the others.
 
-    `progress` is called once for each clip of the corpus. Missing clips are `missing_clips`' to tell.
+    Args:
+        progress: called once per clip of the corpus.
+
+    Returns:
+        The hours of video, and one problem per unreadable clip.
     """
     from ctsan.video.frames import probe
 
-    def look(clip: Clip) -> float | Problem:
+    def duration_of(clip: Clip) -> float | Problem:
         try:
-            return probe(clip.path).duration if is_there(clip.path) else 0.0
+            return probe(clip.path).duration if is_file(clip.path) else 0.0
         except VideoError as error:
             return Problem(clip.path, None, error.what, error.remedy)
 
     seconds: list[float] = []
     problems: list[Problem] = []
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        for seen in pool.map(look, corpus.clips):
-            if isinstance(seen, Problem):
-                problems.append(seen)
+        for duration in pool.map(duration_of, corpus.clips):
+            if isinstance(duration, Problem):
+                problems.append(duration)
             else:
-                seconds.append(seen)
+                seconds.append(duration)
             if progress:
                 progress()
     return sum(seconds) / 3600, problems
@@ -49,11 +53,11 @@ def summarise(
     hours: float | None = None,
     features_only: int = 0,
 ) -> dict[str, object]:
-    """A summary that JSON can hold.
+    """A JSON-serialisable summary.
 
     Args:
-        hours: of video; None where the clips were not opened.
-        features_only: how many clips have features and no file.
+        hours: of video; None if the clips were not opened.
+        features_only: the number of clips with features but without a file.
     """
     words = Counter(word for clip in corpus for caption in clip.captions for word in tokenize(caption))
     captions = sum(len(clip.captions) for clip in corpus)
@@ -80,7 +84,12 @@ def summarise(
         "unreadable": len(unreadable),
         "notes": list(corpus.notes),
         "problems": [
-            {"file": str(each.file), "line": each.line, "what": each.what, "remedy": each.remedy}
-            for each in (*problems, *missing, *unreadable)
+            {
+                "file": str(problem.file),
+                "line": problem.line,
+                "what": problem.what,
+                "remedy": problem.remedy,
+            }
+            for problem in (*problems, *missing, *unreadable)
         ],
     }

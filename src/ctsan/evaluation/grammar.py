@@ -11,12 +11,10 @@ _FINITE = re.compile(r"is|are|was|were")
 # After one of these words a new clause begins, with its own subject and finite verb. After a relative pronoun
 # the main clause continues, so two finite verbs may follow.
 _NEW_CLAUSE = re.compile(r"after|and|as|because|before|but|how|if|or|so|then|until|when|while|why")
-_SUBORDINATING = re.compile(
-    r"after|as|before|if|once|since|until|when|while"
-)  # as first word: two clauses follow
-_PRONOUN = re.compile(
-    r"he|it|she|they|we|you"
-)  # the subject of a clause without "that": "the dish he is making"
+# As the first word of a sentence: a subordinate clause and the main clause follow.
+_SUBORDINATING = re.compile(r"after|as|before|if|once|since|until|when|while")
+# Before a verb: the subject of a relative clause without a pronoun, as in "the dish he is making".
+_PRONOUN = re.compile(r"he|it|she|they|we|you")
 _RELATIVE = re.compile(r"that|what|where|which|who|whom|whose")
 _PREPOSITION = re.compile(r"about|at|by|for|from|in|into|near|of|on|over|through|to|under|with|holding")
 # Subjects that are things, and actions that things never do.
@@ -32,7 +30,7 @@ _ACTION = re.compile(
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Compile a pattern of whole words; FINITE, ARTICLE, PERSON, THING and CLAUSE match any of their words."""
+    """Compile a pattern of whole words; FINITE, ARTICLE, PERSON, THING and CLAUSE match a class of words."""
     for name, words in (
         ("FINITE", _FINITE.pattern),
         ("ARTICLE", "a|an|the"),

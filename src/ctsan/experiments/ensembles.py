@@ -25,7 +25,7 @@ def answers_of(context: ExperimentContext, name: str, task: MeasuredTask, member
         if kept.get("made_of") == made_of:
             return kept["answers"]
     runs = load_runs(folders)
-    answering = [run.member for run in runs]
+    answering = [run.loaded for run in runs]
     test = context.test_task(task, runs[0].settings, answering[0].model)
     answers = test.measure(answering).answers
     write_json(file, {"made_of": made_of, "answers": answers})

@@ -35,8 +35,8 @@ from ctsan.tasks.task import Task
 from ctsan.tasks.transfer import parts_taken
 from ctsan.text.vocabulary import SPECIALS
 from ctsan.text.words import Words
-from ctsan.training.loop import Progress, train
-from ctsan.training.setup import set_up_task
+from ctsan.training.initialisation import set_up_task
+from ctsan.training.loop import Progress, train_loop
 from ctsan.video.store import FeatureStore
 
 RESULT_FILE = "test.json"  # beside a run's weights, once it is trained and measured
@@ -106,7 +106,7 @@ def run(
     with training_alone(folder):
         began = time.monotonic()
         task, first_step = prepared(context, training, settings), _steps_done(folder)
-        outcome = train(
+        outcome = train_loop(
             task,
             folder,
             optimiser=settings.optimiser,
@@ -145,7 +145,7 @@ def prepared(context: ExperimentContext, training: Training, settings: Settings)
     """The run's folder, and its task with the model that it starts with."""
     folder, words, store = training.folder(context.out), context.words, context.store
     source = description_of(training)
-    trained = load_runs([source.folder(context.out)])[0].member.model if source else None
+    trained = load_runs([source.folder(context.out)])[0].loaded.model if source else None
     recipe = store.manifest.recipe
     if (folder / CHECKPOINT_FILE).exists() and read_recipe(folder) != recipe:
         raise UsageError(

@@ -39,7 +39,7 @@ def shown_examples(
     if (SHOWN, task) not in answers:
         return []
     [run] = load_runs([Training(task, SHOWN, 0).folder(context.out)])
-    examples = context.test_task(task, run.settings, run.member.model).examples()
+    examples = context.test_task(task, run.settings, run.loaded.model).examples()
     chosen = _spread(examples) if task == "describe" else _right_and_wrong(examples)
     return [
         Shown(

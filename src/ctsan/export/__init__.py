@@ -1,1 +1,1 @@
-"""Trained models in a form that other programs can run."""
+"""Export trained models for other runtimes."""

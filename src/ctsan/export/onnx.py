@@ -1,9 +1,9 @@
-"""A description run as ONNX: three networks and their words, which need nothing of this package.
+"""Export a description run as ONNX: three networks and a JSON file, usable without this package.
 
-backbone.onnx   frames (N, size, size, 3), bytes -> maps (N, h, w, C)
-detector.onnx   maps of one frame and what is remembered -> what is remembered then, and the concept words
-step.onnx       last words, concept words and a state -> log-probabilities of the next words, and a state
-model.json      the words, how frames are taken and how sentences are made
+backbone.onnx   frames (N, size, size, 3), uint8 -> feature maps (N, h, w, C)
+detector.onnx   feature maps of one frame, recurrent state -> next state, concept words so far
+step.onnx       last words, concept words, decoder state -> log-probabilities of the next words, next state
+model.json      vocabulary, frame sampling and decoding settings
 
 `examples/onnx_captions.py` captions a clip with them.
 """
@@ -41,51 +41,59 @@ from ctsan.video.engine import run_network
 from ctsan.video.frames import MAX_FRAMES, SPACING
 
 MODEL_FILE = "model.json"
-TOLERANCE = 1e-3  # between ONNX Runtime and PyTorch, of a number above one that share: as half precision
+TOLERANCE = 1e-3  # between ONNX Runtime and PyTorch: max |a - b| / max(1, |b|), the precision of float16
 
-_SENTENCES = 3  # in the comparison of a step
+_NUM_SENTENCES = 3  # batch size of the example for step.onnx
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """One network, with an example of what goes in and of what the model itself makes of it."""
+class _NetworkExport:
+    """A network to export, with example inputs and the outputs that PyTorch computes for them.
+
+    Args:
+        network: a module, or a function that writes the ONNX file.
+        inputs: by input name.
+        expected: after the last call, by output name; None is not compared.
+        dynamic_axes: the axis of variable length of an input; all have the same length.
+        next_inputs: inputs of further calls. Each output `next_X` becomes the input `X` of the next call.
+    """
 
     file: str
-    network: nn.Module | Callable[[Path], None]  # or what writes it
+    network: nn.Module | Callable[[Path], None]
     inputs: Mapping[str, Tensor]
-    expected: Mapping[str, Tensor | None]  # by the names of the outputs; None is only remembered
-    many: Mapping[str, int]  # the axis of each input that may have any length, the same for all
-    steps: Sequence[
-        Mapping[str, Tensor]
-    ] = ()  # more calls, of other inputs, with the states of the one before
+    expected: Mapping[str, Tensor | None]
+    dynamic_axes: Mapping[str, int]
+    next_inputs: Sequence[Mapping[str, Tensor]] = ()
 
 
 def export_onnx(run: TrainedRun, out: Path, *, weights: Path | None = None) -> dict[str, float]:
-    """Write a description run into a folder; no file stays there that computes something else than PyTorch.
+    """Write a description run into a folder, and compare every network with PyTorch.
+
+    A network that differs by more than `TOLERANCE` is not written.
 
     Args:
-        weights: of the backbone, where it is not installed with ctsan.
+        weights: the backbone's weights, if they are not installed with ctsan.
 
     Returns:
         The largest difference of each file.
 
     Raises:
-        UsageError: the run is of a kind that is not exported.
-        CtsanError: ONNX Runtime computes something else.
+        UsageError: the run has a model that cannot be exported.
+        CtsanError: ONNX Runtime and PyTorch differ.
     """
     model = _paper_model(run)
     backbone = backbone_of(run.recipe, weights)
     with torch.no_grad():
-        parts = _parts(run, model, backbone)
-        differences = {part.file: _export(part, out / part.file) for part in parts}
-    vocabulary, decoding = run.member.words.vocabulary, run.settings.decoding
+        networks = _networks(run, model, backbone)
+        differences = {network.file: _export(network, out / network.file) for network in networks}
+    vocabulary, decoding = run.loaded.words.vocabulary, run.settings.decoding
     write_json(
         out / MODEL_FILE,
         {
             "image_size": backbone.image_size,
-            "spacing": SPACING,  # seconds between two frames that are taken, or more in long clips:
+            "spacing": SPACING,  # seconds between sampled frames; longer if there were more than `max_taken`
             "max_taken": MAX_FRAMES,
-            "max_frames": run.settings.model.max_frames,  # of which so many are looked at
+            "max_frames": run.settings.model.max_frames,  # sampled frames that the model uses
             "max_words": decoding.max_words,
             "length_penalty": decoding.length_penalty,
             "no_repeat_ngram": decoding.no_repeat_ngram,
@@ -93,7 +101,7 @@ def export_onnx(run: TrainedRun, out: Path, *, weights: Path | None = None) -> d
             "end": EOS,
             "never": [BOS, *NEVER_SAID],
             "words": vocabulary.words,
-            "concepts": run.member.words.concepts.words,
+            "concepts": run.loaded.words.concepts.words,
         },
     )
     return differences
@@ -101,9 +109,9 @@ def export_onnx(run: TrainedRun, out: Path, *, weights: Path | None = None) -> d
 
 def _paper_model(run: TrainedRun) -> DescriptionModel:
     """Raises:
-    UsageError: it is another model than the paper's, with its detector.
+    UsageError: a part of the model is not the paper's.
     """
-    model = run.member.model
+    model = run.loaded.model
     if (
         isinstance(model, DescriptionModel)
         and isinstance(model.decode, CaptionDecoder)
@@ -118,48 +126,48 @@ def _paper_model(run: TrainedRun) -> DescriptionModel:
     )
 
 
-def _parts(run: TrainedRun, model: DescriptionModel, backbone: Backbone) -> list[_Part]:
-    """The three networks; examples are made of smooth random frames."""
-    draw = torch.Generator().manual_seed(0)
-    count, size = run.settings.model.max_frames, backbone.image_size
-    coarse = torch.rand(count, 3, 8, 8, generator=draw) * 255
+def _networks(run: TrainedRun, model: DescriptionModel, backbone: Backbone) -> list[_NetworkExport]:
+    """The three networks, with examples computed from smooth random frames."""
+    generator = torch.Generator().manual_seed(0)
+    num_frames, size = run.settings.model.max_frames, backbone.image_size
+    coarse = torch.rand(num_frames, 3, 8, 8, generator=generator) * 255
     frames = nn.functional.interpolate(coarse, size=size, mode="bilinear").byte().permute(0, 2, 3, 1)
-    see: nn.Module | Callable[[Path], None]
+    feature_maps: nn.Module | Callable[[Path], None]
     if backbone.spec.graph is None:
-        see = FeatureMaps(backbone, half=False)
-        maps = see(frames)
+        feature_maps = FeatureMaps(backbone, half=False)
+        maps = feature_maps(frames)
     else:
-        see = partial(write_composed, backbone)
+        feature_maps = partial(write_composed, backbone)
         maps = torch.from_numpy(run_network(backbone)(frames.numpy()))
-    encoded = model.clip_encoder(maps[None].half().float(), torch.ones(1, count, dtype=torch.bool))
-    assert isinstance(model.clip_encoder, ClipEncoder)  # see `_paper_model`
+    encoded = model.clip_encoder(maps[None].half().float(), torch.ones(1, num_frames, dtype=torch.bool))
+    assert isinstance(model.clip_encoder, ClipEncoder)  # checked in `_paper_model`
     assert isinstance(model.clip_encoder.detector, ConceptDetector)
-    nothing = torch.zeros_like(encoded.state.hidden)
-    no_traces = nothing.expand(-1, model.clip_encoder.detector.num_traces, -1).contiguous()
-    begun = encoded.of(torch.zeros(_SENTENCES, dtype=torch.long))
-    last = torch.randint(len(run.member.words.vocabulary), (_SENTENCES,), generator=draw)
-    said, after = model.next_words(last, begun.concepts, begun.state)
-    probed = {} if model.clip_encoder.probe is None else {"total": torch.zeros(1, maps.shape[-1] + 1)}
+    zeros = torch.zeros_like(encoded.state.hidden)
+    trace_zeros = zeros.expand(-1, model.clip_encoder.detector.num_traces, -1).contiguous()
+    batch = encoded.of(torch.zeros(_NUM_SENTENCES, dtype=torch.long))
+    last = torch.randint(len(run.loaded.words.vocabulary), (_NUM_SENTENCES,), generator=generator)
+    log_probabilities, next_state = model.next_words(last, batch.concepts, batch.state)
+    probe_inputs = {} if model.clip_encoder.probe is None else {"total": torch.zeros(1, maps.shape[-1] + 1)}
     return [
-        _Part("backbone.onnx", see, {"frames": frames}, {"maps": maps}, {"frames": 0}),
-        _Part(
+        _NetworkExport("backbone.onnx", feature_maps, {"frames": frames}, {"maps": maps}, {"frames": 0}),
+        _NetworkExport(
             "detector.onnx",
             FrameStep(model.clip_encoder),
             {
                 "maps": maps[0],
                 "is_first": torch.tensor(True),
-                "hidden": nothing,
-                "cell": nothing.clone(),  # the exporter takes one tensor given twice for one input
-                "trace_hidden": no_traces,
-                "trace_cell": no_traces.clone(),
-                **probed,
+                "hidden": zeros,
+                "cell": zeros.clone(),  # the exporter would merge two inputs that are the same tensor
+                "trace_hidden": trace_zeros,
+                "trace_cell": trace_zeros.clone(),
+                **probe_inputs,
             },
             {
                 "next_hidden": encoded.state.hidden,
                 "next_cell": encoded.state.cell,
                 "next_trace_hidden": None,
                 "next_trace_cell": None,
-                **{f"next_{name}": None for name in probed},
+                **{f"next_{name}": None for name in probe_inputs},
                 "concepts": encoded.concepts,
                 "concept_words": encoded.concept_words,
                 "confidences": encoded.confidences,
@@ -167,45 +175,50 @@ def _parts(run: TrainedRun, model: DescriptionModel, backbone: Backbone) -> list
             {},
             [{"maps": frame, "is_first": torch.tensor(False)} for frame in maps[1:]],
         ),
-        _Part(
+        _NetworkExport(
             "step.onnx",
             WordStep(model),
             {
                 "last": last,
-                "concepts": begun.concepts,
-                "hidden": begun.state.hidden,
-                "cell": begun.state.cell,
+                "concepts": batch.concepts,
+                "hidden": batch.state.hidden,
+                "cell": batch.state.cell,
             },
-            {"log_probabilities": said, "next_hidden": after.hidden, "next_cell": after.cell},
+            {
+                "log_probabilities": log_probabilities,
+                "next_hidden": next_state.hidden,
+                "next_cell": next_state.cell,
+            },
             {"last": 0, "concepts": 0, "hidden": 1, "cell": 1},
         ),
     ]
 
 
-def _export(part: _Part, file: Path) -> float:
-    """Write a network and compare it; returns the largest difference."""
+def _export(export: _NetworkExport, file: Path) -> float:
+    """Write a network and compare it with PyTorch; returns the largest difference."""
     length = torch.export.Dim("many", min=1)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with replacing(file) as temporary:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporter warns of its own deprecated parts
-            if not isinstance(part.network, nn.Module):
-                part.network(temporary)
+            warnings.simplefilter("ignore")  # the exporter warns about its own deprecated parts
+            if not isinstance(export.network, nn.Module):
+                export.network(temporary)
             else:
                 torch.onnx.export(
-                    part.network.eval(),
-                    tuple(part.inputs.values()),
+                    export.network.eval(),
+                    tuple(export.inputs.values()),
                     temporary,
                     dynamo=True,
                     external_data=False,
-                    input_names=list(part.inputs),
-                    output_names=list(part.expected),
+                    input_names=list(export.inputs),
+                    output_names=list(export.expected),
                     dynamic_shapes=[
-                        {part.many[name]: length} if name in part.many else {} for name in part.inputs
+                        {export.dynamic_axes[name]: length} if name in export.dynamic_axes else {}
+                        for name in export.inputs
                     ],
                     verbose=False,
                 )
-        difference = _difference(temporary, part)
+        difference = _largest_difference(temporary, export)
         if not difference <= TOLERANCE:
             raise CtsanError(
                 f"{file}: ONNX Runtime and PyTorch differ by {difference:.1e}, more than {TOLERANCE:.0e}, so "
@@ -214,22 +227,22 @@ def _export(part: _Part, file: Path) -> float:
     return difference
 
 
-def _difference(file: Path, part: _Part) -> float:
-    """The largest difference of the outputs, relative for numbers above one."""
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import: nothing is sent anywhere
+def _largest_difference(file: Path, export: _NetworkExport) -> float:
+    """The largest |a - b| / max(1, |b|) between the outputs of ONNX Runtime, a, and of PyTorch, b."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    feed = {name: tensor.numpy() for name, tensor in part.inputs.items()}
-    found: dict[str, NDArray[np.generic]] = {}
-    for step in ({}, *part.steps):
-        remembered = {name: found[f"next_{name}"] for name in feed if f"next_{name}" in found}
-        feed |= remembered | {name: tensor.numpy() for name, tensor in step.items()}
-        found = dict(zip(part.expected, session.run(None, feed), strict=True))
+    feed = {name: tensor.numpy() for name, tensor in export.inputs.items()}
+    outputs: dict[str, NDArray[np.generic]] = {}
+    for next_inputs in ({}, *export.next_inputs):
+        state = {name: outputs[f"next_{name}"] for name in feed if f"next_{name}" in outputs}
+        feed |= state | {name: tensor.numpy() for name, tensor in next_inputs.items()}
+        outputs = dict(zip(export.expected, session.run(None, feed), strict=True))
     largest = 0.0
-    for name, expected in part.expected.items():
+    for name, expected in export.expected.items():
         if expected is not None:
-            wanted = expected.double().numpy()
-            distance = np.abs(found[name].astype(np.float64) - wanted) / np.maximum(1, np.abs(wanted))
-            largest = max(largest, float(distance.max()))
+            reference = expected.double().numpy()
+            difference = np.abs(outputs[name].astype(np.float64) - reference)
+            largest = max(largest, float((difference / np.maximum(1, np.abs(reference))).max()))
     return largest

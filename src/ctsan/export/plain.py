@@ -1,6 +1,6 @@
-"""The description model written out in plain operations, one frame or word at a time, for exporters.
+"""The description model as single steps of standard operations, for the ONNX exporter.
 
-The model itself runs whole sequences as one operation with gradients of its own, which no exporter knows.
+The model itself runs whole sequences in custom autograd functions, which cannot be exported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ctsan.model.video_encoder import VideoEncoder
 
 
 class FrameStep(nn.Module):
-    """One frame of `ClipEncoder`: what video encoder and traces remember after it, and the words so far."""
+    """One frame of `ClipEncoder`: the next states of video encoder and traces, and the concepts so far."""
 
     def __init__(self, encoder: ClipEncoder) -> None:
         super().__init__()
@@ -38,16 +38,15 @@ class FrameStep(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Args:
         maps: (h, w, C).
-        is_first: (), whether it is the first frame; states are zeros then.
+        is_first: (), whether this is the first frame; its states are zero.
         hidden, cell: (layers, 1, D), of the video encoder.
         trace_hidden, trace_cell: (layers, L, D).
-        total: (1, C + 1), the sum of the frames' mean features and their number, for a probe.
+        total: (1, C + 1), sum of the mean features of the frames, then their number; only with a probe.
 
         Returns:
-            The states, and of the K concept words embeddings (1, K, E), numbers and confidences,
-            both (1, K).
+            The next states; embeddings (1, K, E), indices (1, K) and confidences (1, K) of the concept words.
         """
-        maps = maps.half().float()[None, None]  # as the features are stored that it has learnt from
+        maps = maps.half().float()[None, None]  # the precision of the stored features in training
         frame = self.encoder.regions(maps)[:, 0]  # (1, D, h, w)
         state = self.video.step(frame.mean(dim=(2, 3)), State(hidden, cell))
         traces = self._trace(frame, is_first, State(trace_hidden, trace_cell))
@@ -64,7 +63,7 @@ class FrameStep(nn.Module):
         return *state, *traces, *totals, concepts, words, confidences
 
     def _trace(self, frame: Tensor, is_first: Tensor, state: State) -> State:
-        """Equations 1 to 4, as `ConceptDetector.forward` has them for all frames."""
+        """Equations 1 to 4 for one frame; see `ConceptDetector.forward`."""
         first_layer = self.detector.trace.layers[0]
         assert isinstance(first_layer, LayerNormLSTMLayer)
         weights = self.detector.attend.forward_plainly(frame, state.top[None]).flatten(2)  # (1, L, P)
@@ -74,7 +73,7 @@ class FrameStep(nn.Module):
 
 
 class WordStep(nn.Module):
-    """One word of `CaptionDecoder`, for every sentence of a search."""
+    """One step of `CaptionDecoder`, for a batch of hypotheses."""
 
     def __init__(self, model: DescriptionModel) -> None:
         super().__init__()
@@ -84,12 +83,17 @@ class WordStep(nn.Module):
     def forward(
         self, last: Tensor, concepts: Tensor, hidden: Tensor, cell: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Last words (B,), concept words (B, K, E) and the state, both (layers, B, D), to log-probabilities
-        of the next words (B, words) and the new state.
+        """Args:
+        last: (B,), the previous words.
+        concepts: (B, K, E).
+        hidden, cell: (layers, B, D).
+
+        Returns:
+            Log-probabilities of the next words (B, V), and the next state.
         """
         x, _ = self.decode.word_input(self.embedding(last)[:, None], concepts)
         state = self.decode.lstm.step(x[:, 0], State(hidden, cell))
-        said = state.top[:, None]
+        output = state.top[:, None]
         if self.decode.output_attention is not None:
-            said, _ = self.decode.output_attention(said, concepts)
-        return self.decode.say(said)[:, 0].log_softmax(dim=-1), state.hidden, state.cell
+            output, _ = self.decode.output_attention(output, concepts)
+        return self.decode.say(output)[:, 0].log_softmax(dim=-1), state.hidden, state.cell

@@ -38,6 +38,13 @@ class Matches(NamedTuple):
     none_alone: float  # without their clips only, where others may suit as well
 
 
+class MatchCalibration(NamedTuple):
+    threshold: float  # in standard deviations of a query's scores
+    growth: float | None  # of the best score for each doubling of the clips, over log 2; None of one clip
+    num_clips: int
+    rates: Matches
+
+
 class DualEncoder(ScoreScale):
     """Scores are cosines.
 
@@ -73,7 +80,7 @@ class DualEncoder(ScoreScale):
         self.from_clip = nn.Linear(channels, joint_dim)
         self.perceptron = _perceptron(channels, hidden_dim, joint_dim) if hidden_dim else None
         self.phrases = PhraseProbe(channels=channels, num_phrases=num_phrases) if num_phrases else None
-        # From which score on the best of some clips is said to suit a query: see `calibrate_matches`.
+        # From which score on the best of some clips is said to suit a query: see `fit_matches`.
         for name in ("match_threshold", "match_growth", "match_clips", "match_accuracy"):
             self.register_buffer(name, torch.zeros(()))
 
@@ -137,46 +144,52 @@ class DualEncoder(ScoreScale):
         return Scored((self.embed_sentences(words) * self.embed_clips(encoding)).sum(dim=1), None)
 
     @torch.no_grad()
-    def calibrate_matches(self, scores: Tensor, right: Tensor, likeness: Tensor) -> Matches:
-        """Learn from which score on a best clip is a match, and tell how often that is right.
-
-        Each query is asked twice: with the clip that it was written for among the others, and without it and
-        the fifth of all clips that are most like it, for those may suit as well. A query's scores count in
-        standard deviations from their mean over the clips, for some queries score high with all. The
-        threshold is where the best scores of both cases part best. The best of many clips scores higher than
-        the best of few, by about the same for each doubling: how much is learnt from halves of the clips.
-
-        Args:
-            scores: (Q, clips).
-            right: (Q,), places of the clips that queries were written for.
-            likeness: (clips, clips), cosines of the clips' vectors.
-        """
-        num_clips = scores.shape[1]
-        scores = standardised(scores, scores)
-        alike = likeness[right].scatter(1, right[:, None], torch.inf).topk(max(1, num_clips // 5)).indices
-        best = scores.amax(dim=1)
-        others = scores.scatter(1, alike, -torch.inf)
-        without = others.amax(dim=1)
-        levels = torch.cat([best, without]).sort().values
-        found = (best[:, None] >= levels).double().mean(dim=0)
-        none = (without[:, None] < levels).double().mean(dim=0)
-        chosen = (found + none).argmax()
-        threshold = levels[chosen]
-        halves = torch.stack([others[:, 0::2].amax(dim=1), others[:, 1::2].amax(dim=1)])
-        both = halves.isfinite().all(dim=0)
-        if both.any():
-            growth = float((without - halves.mean(dim=0))[both].mean()) / math.log(2)
-            self.match_growth.fill_(growth)
-        alone = scores.scatter(1, right[:, None], -torch.inf).amax(dim=1)
-        self.match_threshold.copy_(threshold)
-        self.match_clips.fill_(num_clips)
-        self.match_accuracy.fill_(float(found[chosen] + none[chosen]) / 2)
-        return Matches(float(found[chosen]), float(none[chosen]), float((alone < threshold).double().mean()))
+    def set_matches(self, calibration: MatchCalibration) -> None:
+        """Take over what `fit_matches` found."""
+        self.match_threshold.fill_(calibration.threshold)
+        self.match_clips.fill_(calibration.num_clips)
+        self.match_accuracy.fill_((calibration.rates.found + calibration.rates.none) / 2)
+        if calibration.growth is not None:
+            self.match_growth.fill_(calibration.growth)
 
     def match_score(self, num_clips: int) -> float:
         """From which score, in standard deviations, the best of so many clips is a match."""
         doublings = math.log(max(num_clips, 1) / max(float(self.match_clips), 1.0))
         return float(self.match_threshold) + float(self.match_growth) * doublings
+
+
+@torch.no_grad()
+def fit_matches(scores: Tensor, right: Tensor, likeness: Tensor) -> MatchCalibration:
+    """From which score on a best clip is a match, and how often that is right.
+
+    Each query is asked twice: with the clip that it was written for among the others, and without it and
+    the fifth of all clips that are most like it, for those may suit as well. A query's scores count in
+    standard deviations from their mean over the clips, for some queries score high with all. The
+    threshold is where the best scores of both cases part best. The best of many clips scores higher than
+    the best of few, by about the same for each doubling: how much is learnt from halves of the clips.
+
+    Args:
+        scores: (Q, clips).
+        right: (Q,), places of the clips that queries were written for.
+        likeness: (clips, clips), cosines of the clips' vectors.
+    """
+    num_clips = scores.shape[1]
+    scores = standardised(scores, scores)
+    alike = likeness[right].scatter(1, right[:, None], torch.inf).topk(max(1, num_clips // 5)).indices
+    best = scores.amax(dim=1)
+    others = scores.scatter(1, alike, -torch.inf)
+    without = others.amax(dim=1)
+    levels = torch.cat([best, without]).sort().values
+    found = (best[:, None] >= levels).double().mean(dim=0)
+    none = (without[:, None] < levels).double().mean(dim=0)
+    chosen = (found + none).argmax()
+    threshold = levels[chosen]
+    halves = torch.stack([others[:, 0::2].amax(dim=1), others[:, 1::2].amax(dim=1)])
+    both = halves.isfinite().all(dim=0)
+    growth = float((without - halves.mean(dim=0))[both].mean()) / math.log(2) if both.any() else None
+    alone = scores.scatter(1, right[:, None], -torch.inf).amax(dim=1)
+    rates = Matches(float(found[chosen]), float(none[chosen]), float((alone < threshold).double().mean()))
+    return MatchCalibration(float(threshold), growth, num_clips, rates)
 
 
 def _perceptron(channels: int, hidden_dim: int, joint_dim: int) -> nn.Sequential:

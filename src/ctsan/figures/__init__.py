@@ -1,1 +1,1 @@
-"""Pictures and films of what a model does."""
+"""Figures and videos that show traces, concept words and attention."""

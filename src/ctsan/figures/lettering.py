@@ -1,4 +1,4 @@
-"""Letters in pictures: a typeface that has them."""
+"""Choose a typeface that has the characters of a text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL.ImageFont import FreeTypeFont
 
 Typeface = Callable[[int], FreeTypeFont]  # by size in pixels
 
-# The first three are widespread on Linux, Windows and macOS; the others have Chinese and Japanese.
+# The first three are common on Linux, Windows and macOS; the others cover Chinese and Japanese.
 _SYSTEM_FONTS = (
     "DejaVuSans.ttf",
     "arial.ttf",
@@ -22,34 +22,34 @@ _SYSTEM_FONTS = (
 
 
 def typeface_for(text: str) -> Typeface:
-    """The typeface that has most of the letters of a text, all of them if there is one.
+    """The typeface with the most characters of a text.
 
-    Pillow brings its own, which looks good and is the same on every machine, but knows little beyond English.
-    For other letters the fonts of the system are asked; those that are still missing are drawn as boxes.
+    Pillow's default font is preferred: it is the same on every machine, but covers little beyond English.
+    Characters that the chosen font lacks are drawn as boxes.
     """
-    letters = "".join(sorted({letter for letter in text if not letter.isspace()}))
-    return max(_typefaces(), key=lambda face: _count_known(face(16), letters))  # the first of equals
+    characters = "".join(sorted({character for character in text if not character.isspace()}))
+    return max(_typefaces(), key=lambda face: _count_covered(face(16), characters))  # the first of equals
 
 
 @lru_cache(maxsize=64)
-def _own(size: int) -> FreeTypeFont:
+def _pillow_font(size: int) -> FreeTypeFont:
     font = ImageFont.load_default(size)
-    assert isinstance(font, FreeTypeFont)  # wherever Pillow is built with FreeType, as all its wheels are
+    assert isinstance(font, FreeTypeFont)  # if Pillow is built with FreeType, as all its wheels are
     return font
 
 
 @lru_cache(maxsize=1)
 def _typefaces() -> tuple[Typeface, ...]:
-    found: list[Typeface] = [_own]
+    typefaces: list[Typeface] = [_pillow_font]
     for name in _SYSTEM_FONTS:
         try:
             ImageFont.truetype(name, 16)
         except OSError:  # not on this system
             continue
-        found.append(lru_cache(maxsize=64)(lambda size, name=name: ImageFont.truetype(name, size)))
-    return tuple(found)
+        typefaces.append(lru_cache(maxsize=64)(lambda size, name=name: ImageFont.truetype(name, size)))
+    return tuple(typefaces)
 
 
-def _count_known(font: FreeTypeFont, letters: str) -> int:
-    missing = bytes(font.getmask("\uffff"))  # no letter at all: the font's sign for what it does not have
-    return sum(bytes(font.getmask(letter)) != missing for letter in letters)
+def _count_covered(font: FreeTypeFont, characters: str) -> int:
+    missing_glyph = bytes(font.getmask("\uffff"))  # a code point that is never assigned
+    return sum(bytes(font.getmask(character)) != missing_glyph for character in characters)

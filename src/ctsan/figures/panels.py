@@ -1,4 +1,4 @@
-"""What stands around the clip in a figure: names of traces, concept words, the caption and its attention."""
+"""Panels of a figure around the clip: trace labels, concept words, and the caption with its attention."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from PIL import Image, ImageDraw
 from ctsan.figures.heat import Colour
 from ctsan.figures.lettering import Typeface
 
-if TYPE_CHECKING:  # it brings PyTorch with it
+if TYPE_CHECKING:  # importing it loads PyTorch
     from ctsan.inference.predictor import Concept, Tracing
 
 WHITE: Colour = (255, 255, 255)
 INK: Colour = (34, 34, 34)
 PALE: Colour = (118, 118, 118)
 
-# Okabe and Ito's colours, which people who see fewer of them can tell apart.
+# Okabe and Ito's palette, which is distinguishable with colour blindness.
 TRACE_COLOURS: tuple[Colour, ...] = ((213, 94, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233))
-_SAID: Colour = (0, 114, 178)
-_READ: Colour = (230, 159, 0)
+_OUTPUT: Colour = (0, 114, 178)
+_INPUT: Colour = (230, 159, 0)
 
-_EMPTY: Colour = (242, 242, 242)  # a weight of nought
-_UNMARKED: Colour = (170, 178, 186)  # bars of concepts that no trace is shown for
-_NOW: Colour = (255, 240, 190)  # behind the word that is being said
+_EMPTY: Colour = (242, 242, 242)  # a weight of zero
+_UNMARKED: Colour = (170, 178, 186)  # bars of concept words without a shown trace
+_CURRENT: Colour = (255, 240, 190)  # background of the current word
 
-HEADING, TEXT, LABEL, CAPTION = 17, 18, 22, 28  # sizes of letters
+HEADING, TEXT, LABEL, CAPTION = 17, 18, 22, 28  # font sizes in pixels
 _ROW, _CELL_WIDTH, _CELL_HEIGHT = 28, 26, 20
-_OWED_ROW = 22
+_EFFECT_ROW = 22
 _BAR = 150
-_SPREAD = 66  # pixels at most that are put between words where there is room
+_MAX_SPREAD = 66  # extra pixels between words, if there is room
 
 
 @dataclass(frozen=True, slots=True)
 class ShownTrace:
-    """A trace with the concept word that it raises; or why there is none, and so no heat map."""
+    """A trace with the concept word that it raises; or the reason why there is none and no heat map."""
 
     number: int | None  # from 1
     concept: Concept | None
-    share: float  # what it adds to the traces' score of the concept
+    share: float  # contribution to the traces' score of the concept word
     colour: Colour
     why_no_map: str = ""
 
     @property
-    def place(self) -> int:
-        """In the arrays of a `Tracing`."""
+    def index(self) -> int:
+        """Index in the arrays of a `Tracing`."""
         assert self.number is not None  # it has a heat map
         return self.number - 1
 
@@ -62,9 +62,9 @@ def blank(width: int, height: int) -> tuple[Image.Image, ImageDraw.ImageDraw]:
 
 
 def draw_label(trace: ShownTrace, face: Typeface, width: int) -> Image.Image:
-    """`man  trace 3, +0.12`, in the trace's colour; the second half only where there is room for it.
+    """`man  trace 3, +0.12`, without the second half if there is no room for it.
 
-    Where there is no heat map, why.
+    If the trace has no heat map, the reason.
     """
     image, draw = blank(max(width, label_width(trace, face)), LABEL + 12)
     middle = LABEL // 2 + 3
@@ -81,17 +81,17 @@ def draw_label(trace: ShownTrace, face: Typeface, width: int) -> Image.Image:
 
 
 def label_width(trace: ShownTrace, face: Typeface) -> int:
-    """That a label needs at least: why there is no heat map is never cut off."""
+    """Minimum width of a label: the reason for a missing heat map must not be cut off."""
     return 0 if trace.concept else round(face(HEADING).getlength(trace.why_no_map)) + 1
 
 
 def draw_concepts(tracing: Tracing, colours: Mapping[str, Colour], face: Typeface) -> Image.Image:
-    """A bar for each concept word's confidence, in the colour of its trace if one is shown.
+    """A bar for the confidence of each concept word, in the colour of its trace if one is shown.
 
-    Where there is a probe, a line in the bar, and the second number, are its confidence without the traces.
+    With a probe, the line in the bar and the second number are the confidence of the probe alone.
     """
     concepts = tracing.raised
-    margin = max(round(face(TEXT).getlength(each.word)) for each in concepts)
+    margin = max(round(face(TEXT).getlength(concept.word)) for concept in concepts)
     heading = "concept words" + (", in brackets by the probe alone" if tracing.has_probe else "")
     width = (
         margin + 12 + max(_BAR + (116 if tracing.has_probe else 54), round(face(HEADING).getlength(heading)))
@@ -108,9 +108,10 @@ def draw_concepts(tracing: Tracing, colours: Mapping[str, Colour], face: Typefac
         draw.rectangle((left, top, end, bottom), fill=colour or _UNMARKED)
         number = f"{concept.confidence:.2f}"
         if tracing.has_probe:
-            own = float(tracing.probe_confidences[row - 1])
-            draw.line((left + round(_BAR * own), top, left + round(_BAR * own), bottom), fill=INK, width=2)
-            number += f"  ({own:.2f})"
+            probe_confidence = float(tracing.probe_confidences[row - 1])
+            x = left + round(_BAR * probe_confidence)
+            draw.line((x, top, x, bottom), fill=INK, width=2)
+            number += f"  ({probe_confidence:.2f})"
         draw.text((left + _BAR + 10, middle), number, PALE, face(HEADING), anchor="lm")
     return image
 
@@ -118,39 +119,39 @@ def draw_concepts(tracing: Tracing, colours: Mapping[str, Colour], face: Typefac
 def draw_caption(
     tracing: Tracing, face: Typeface, *, max_width: int, current: int | None = None
 ) -> Image.Image:
-    """The caption, and below each word how much of its attention each concept word gets.
+    """The caption; below each word, the largest effects and the attention on each concept word.
 
     Args:
-        current: the word that is marked as being said.
+        current: index of the word to highlight.
     """
-    kinds = [
+    attentions = [
         (name, colour, weights)
         for name, colour, weights in (
-            ("as it is said (output)", _SAID, tracing.output_weights),
-            ("as it is read (input)", _READ, tracing.input_weights),
+            ("as it is said (output)", _OUTPUT, tracing.output_weights),
+            ("as it is read (input)", _INPUT, tracing.input_weights),
         )
         if weights is not None
     ]
-    owed = _owed(tracing)
-    names = [concept.word for concept in tracing.concepts] if kinds else []
+    effects = _effect_lines(tracing)
+    names = [concept.word for concept in tracing.concepts] if attentions else []
     margin = max((round(face(TEXT).getlength(name)) + 16 for name in names), default=0)
     columns = [
         max(
             round(face(CAPTION).getlength(word)),
-            len(kinds) * _CELL_WIDTH,
-            *(round(face(HEADING).getlength(line)) for line in lines_of_word),
+            len(attentions) * _CELL_WIDTH,
+            *(round(face(HEADING).getlength(line)) for line in word_effects),
         )
         + 16
-        for word, lines_of_word in zip(tracing.words, owed, strict=True)
+        for word, word_effects in zip(tracing.words, effects, strict=True)
     ]
     lines = _wrap(columns, max_width - margin)
     used = max(sum(columns[place] for place in line) for line in lines)
-    spread = max(0, min(_SPREAD, (max_width - margin - used) // max(map(len, lines))))
+    spread = max(0, min(_MAX_SPREAD, (max_width - margin - used) // max(map(len, lines))))
     columns = [width + spread for width in columns]
     cell = _CELL_WIDTH + spread // 3
-    legends = _legends(tracing, kinds)
+    legends = _legends(tracing, attentions)
     top = len(legends) * _ROW
-    below = CAPTION + 20 + max(map(len, owed)) * _OWED_ROW  # where the cells begin
+    below = CAPTION + 20 + max(map(len, effects)) * _EFFECT_ROW  # top of the cells
     block = below + len(names) * _ROW
     used = max(sum(columns[place] for place in line) for line in lines)
     image, draw = blank(
@@ -166,61 +167,61 @@ def draw_caption(
         left = margin
         for place in line:
             if place == current:
-                draw.rectangle((left, top, left + columns[place] - 1, top + block), fill=_NOW)
+                draw.rectangle((left, top, left + columns[place] - 1, top + block), fill=_CURRENT)
             centre = left + columns[place] / 2
             baseline = top + CAPTION + 4
             draw.text((centre, baseline), tracing.words[place], INK, face(CAPTION), anchor="ms")
-            for row, told in enumerate(owed[place]):
-                y = top + CAPTION + 16 + row * _OWED_ROW + _OWED_ROW // 2
-                draw.text((centre, y), told, INK, face(HEADING), anchor="mm")
-            for kind, (_, colour, weights) in enumerate(kinds):
-                x = round(centre - len(kinds) * cell / 2) + kind * cell
+            for row, effect in enumerate(effects[place]):
+                y = top + CAPTION + 16 + row * _EFFECT_ROW + _EFFECT_ROW // 2
+                draw.text((centre, y), effect, INK, face(HEADING), anchor="mm")
+            for column, (_, colour, weights) in enumerate(attentions):
+                x = round(centre - len(attentions) * cell / 2) + column * cell
                 _draw_cells(draw, (x, top + below), cell, weights[place], colour)
             left += columns[place]
         top += block + 8
     return image
 
 
-_Kind = tuple[str, Colour, NDArray[np.float32]]
+_Attention = tuple[str, Colour, NDArray[np.float32]]  # name, colour, weights (words, K)
 
 
-def _owed(tracing: Tracing) -> list[list[str]]:
-    """The lines under each word of the caption: `horse x2.2`."""
+def _effect_lines(tracing: Tracing) -> list[list[str]]:
+    """The lines below each word of the caption, such as `horse x2.2`."""
     if tracing.effects is None:
         return [[] for _ in tracing.words]
-    return [[str(each) for each in tracing.effects.owed(place)] for place in range(len(tracing.words))]
+    return [[str(effect) for effect in tracing.effects.owed(place)] for place in range(len(tracing.words))]
 
 
-def _legends(tracing: Tracing, kinds: Sequence[_Kind]) -> list[tuple[str, Sequence[_Kind]]]:
-    """What the numbers say, and what the cells. Cells are of one run: several have no attention in common."""
-    legends: list[tuple[str, Sequence[_Kind]]] = []
-    if any(_owed(tracing)):
+def _legends(tracing: Tracing, attentions: Sequence[_Attention]) -> list[tuple[str, Sequence[_Attention]]]:
+    """Legends of the effects and of the cells. The cells show one run, as an ensemble has no attention."""
+    legends: list[tuple[str, Sequence[_Attention]]] = []
+    if any(_effect_lines(tracing)):
         legends.append(("x2.2: the word is 2.2 times as likely as without that concept word", ()))
     elif tracing.effects is not None:
         legends.append(("every word of the caption owes less than x1.1 to each concept word", ()))
-    if kinds:
-        among = f"; it is one of {len(tracing.said_by)} models that said this sentence"
-        whose = f"what '{tracing.run_name}' attended to for each word"
-        legends.append((whose + (among if len(tracing.said_by) > 1 else ""), kinds))
+    if attentions:
+        ensemble = f"; it is one of {len(tracing.said_by)} models that said this sentence"
+        legend = f"what '{tracing.run_name}' attended to for each word"
+        legends.append((legend + (ensemble if len(tracing.said_by) > 1 else ""), attentions))
     return legends
 
 
-def _legend_width(legend: str, kinds: Sequence[_Kind], face: Typeface) -> int:
-    letters = face(HEADING)
-    named = sum(20 + letters.getlength(name) + 24 for name, _, _ in kinds)
-    return round(letters.getlength(legend) + 24 + named)
+def _legend_width(legend: str, attentions: Sequence[_Attention], face: Typeface) -> int:
+    font = face(HEADING)
+    keys = sum(20 + font.getlength(name) + 24 for name, _, _ in attentions)
+    return round(font.getlength(legend) + 24 + keys)
 
 
 def _draw_legend(
-    draw: ImageDraw.ImageDraw, top: int, legend: str, kinds: Sequence[_Kind], face: Typeface
+    draw: ImageDraw.ImageDraw, top: int, legend: str, attentions: Sequence[_Attention], face: Typeface
 ) -> None:
-    letters, middle = face(HEADING), top + _ROW // 2 - 2
-    draw.text((0, middle), legend, PALE, letters, anchor="lm")
-    left = letters.getlength(legend) + 24
-    for name, colour, _ in kinds:
+    font, middle = face(HEADING), top + _ROW // 2 - 2
+    draw.text((0, middle), legend, PALE, font, anchor="lm")
+    left = font.getlength(legend) + 24
+    for name, colour, _ in attentions:
         draw.rectangle((left, middle - 6, left + 12, middle + 6), fill=colour)
-        draw.text((left + 20, middle), name, PALE, letters, anchor="lm")
-        left += 20 + letters.getlength(name) + 24
+        draw.text((left + 20, middle), name, PALE, font, anchor="lm")
+        left += 20 + font.getlength(name) + 24
 
 
 def _draw_cells(
@@ -236,10 +237,10 @@ def _draw_cells(
 
 
 def _wrap(widths: Sequence[int], available: int) -> list[list[int]]:
-    """Places of the words of each line."""
+    """Indices of the words in each line."""
     lines: list[list[int]] = [[]]
     for place, width in enumerate(widths):
-        if lines[-1] and sum(widths[each] for each in lines[-1]) + width > available:
+        if lines[-1] and sum(widths[word] for word in lines[-1]) + width > available:
             lines.append([])
         lines[-1].append(place)
     return lines

@@ -1,4 +1,4 @@
-"""A film of traces, one frame at a time: however long the clip, no more than a few frames are in memory."""
+"""Write a video of traces frame by frame, so that memory does not grow with the length of the clip."""
 
 from __future__ import annotations
 
@@ -16,107 +16,105 @@ from PIL import Image
 
 from ctsan.figures.heat import Pixels
 from ctsan.figures.panels import ShownTrace
-from ctsan.figures.traces import Stage, picture_box
+from ctsan.figures.traces import TraceFigure, picture_box
 from ctsan.video.frames import VideoInfo, every_picture, pictures_at, probe
 
-if TYPE_CHECKING:  # it brings PyTorch with it
+if TYPE_CHECKING:  # importing it loads PyTorch
     from ctsan.inference.predictor import Tracing
 
-STILL_SECONDS = 3.0  # how long a picture is shown, in a film
-_STILL_RATE = 10
+STILL_SECONDS = 3.0  # length of the video of a picture
+_STILL_RATE = 10  # frames a second
 
-_MP4_TICKS = 90_000  # a second: whole numbers for the frames of all usual rates
+_MP4_TICKS = 90_000  # a second; a multiple of all usual frame rates
 _GIF_TICKS = 100
-_GIF_RATE = 10  # at most: a GIF is large enough as it is
-_GIF_WIDTH, _GIF_HEIGHT = 720, 300  # of the pictures
-_GIF_SAMPLES = 5  # frames that its colours are chosen by
+_GIF_RATE = 10  # maximum frame rate, to limit the file size
+_GIF_WIDTH, _GIF_HEIGHT = 720, 300  # box for the pictures
+_GIF_SAMPLES = 5  # frames from which the palette is computed
 
-_SHORTEST = 2 / _MP4_TICKS  # seconds that a frame is shown: clips may have frames at the same time
-_ROUNDING = 1e-3
+_MIN_FRAME_SECONDS = 2 / _MP4_TICKS  # clips may have several frames with the same time
+_ROUNDING = 1e-3  # tolerance for frame times, in frames or seconds
 
-_BT709 = 1  # how colours are written, in H.264's numbers
+_BT709 = 1  # code of the colour space in H.264
 _STUDIO_RANGE = 1
 
 
-class Moment(NamedTuple):
-    """A picture of the clip, when it is shown in the clip, and from when to when in the film."""
-
+class TimedPicture(NamedTuple):
     picture: Pixels
-    time: float
-    start: float
+    time: float  # in the clip
+    start: float  # in the video that is written
     end: float
 
 
 def write_mp4(
     clip: Path, tracing: Tracing, traces: Sequence[ShownTrace], out: Path, *, on_frame: Callable[[], object]
 ) -> None:
-    """H.264 that plays everywhere, with frames, rate and length of the clip, without its sound."""
+    """Write H.264 with the frames, rate and length of the clip, without sound."""
     info, box = probe(clip), picture_box(traces)
-    stage = _stage(clip, tracing, traces, box)
+    figure = _figure(clip, tracing, traces, box)
     reformatter = VideoReformatter()
     with av.open(str(out), "w", format="mp4", options={"movflags": "faststart"}) as container:
-        # Frames in the order of showing (no B-frames): only then is the length exact at an uneven rate.
-        # Without x264's macroblock tree, whose assembly gives other bytes from one run to the next.
+        # bf=0: without B-frames the length is exact at a variable frame rate.
+        # mbtree=0: the assembly of the macroblock tree is not deterministic.
         options = {"crf": "18", "preset": "veryfast", "bf": "0", "mbtree": "0"}
-        stream = _add_stream(container, "libx264", info, stage.size, _MP4_TICKS, options)
+        stream = _add_stream(container, "libx264", info, figure.size, _MP4_TICKS, options)
         stream.pix_fmt = "yuv420p"
         context = stream.codec_context
-        context.thread_count = 4  # on every machine, since the bytes depend on it
+        context.thread_count = 4  # fixed, because the output depends on it
         context.color_range = _STUDIO_RANGE
         context.colorspace = context.color_primaries = context.color_trc = _BT709
 
-        def encodable(figure: Pixels) -> av.VideoFrame:
-            frame = av.VideoFrame.from_ndarray(figure, format="rgb24")
+        def to_frame(pixels: Pixels) -> av.VideoFrame:
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
             return reformatter.reformat(
                 frame, format="yuv420p", dst_colorspace=_BT709, dst_color_range=_STUDIO_RANGE
             )
 
-        moments = _moments(every_picture(clip, box=box), info, rate=None, on_frame=on_frame)
-        _encode(container, stream, stage, moments, encodable, info.duration or STILL_SECONDS)
+        pictures = _timed_pictures(every_picture(clip, box=box), info, rate=None, on_frame=on_frame)
+        _encode(container, stream, figure, pictures, to_frame, info.duration or STILL_SECONDS)
 
 
 def write_gif(
     clip: Path, tracing: Tracing, traces: Sequence[ShownTrace], out: Path, *, on_frame: Callable[[], object]
 ) -> None:
-    """Smaller, with at most ten frames a second and one palette for the whole film."""
+    """Write a smaller video with at most ten frames a second and one palette."""
     info, box = probe(clip), picture_box(traces, width=_GIF_WIDTH, height=_GIF_HEIGHT)
-    stage = _stage(clip, tracing, traces, box)
-    some = np.linspace(0, len(tracing.times) - 1, _GIF_SAMPLES).round().astype(int)
-    sampled = pictures_at(clip, np.unique(tracing.times[some] - tracing.times[0]), box=box)
-    figures = np.concatenate([stage.show(picture, time, 0) for picture, time in sampled])
-    palette = Image.fromarray(figures).quantize(256)
+    figure = _figure(clip, tracing, traces, box)
+    samples = np.linspace(0, len(tracing.times) - 1, _GIF_SAMPLES).round().astype(int)
+    sampled = pictures_at(clip, np.unique(tracing.times[samples] - tracing.times[0]), box=box)
+    rendered = np.concatenate([figure.render(picture, time, 0) for picture, time in sampled])
+    palette = Image.fromarray(rendered).quantize(256)
     colours = np.full((256, 4), 255, dtype=np.uint8)  # ARGB
-    listed = np.array(palette.getpalette("RGB"), dtype=np.uint8).reshape(-1, 3)
-    listed[listed.min(axis=1) >= 247] = 255  # paper is white, not the mean of all that is nearly white
-    palette.putpalette(listed.tobytes())
-    colours[: len(listed), 1:] = listed
+    entries = np.array(palette.getpalette("RGB"), dtype=np.uint8).reshape(-1, 3)
+    entries[entries.min(axis=1) >= 247] = 255  # keep the background pure white
+    palette.putpalette(entries.tobytes())
+    colours[: len(entries), 1:] = entries
     with av.open(str(out), "w", format="gif", options={"loop": "0"}) as container:
-        stream = _add_stream(container, "gif", info, stage.size, _GIF_TICKS, {})
+        stream = _add_stream(container, "gif", info, figure.size, _GIF_TICKS, {})
         stream.pix_fmt = "pal8"
 
-        def encodable(figure: Pixels) -> av.VideoFrame:
-            indices = Image.fromarray(figure).quantize(palette=palette)
+        def to_frame(pixels: Pixels) -> av.VideoFrame:
+            indices = Image.fromarray(pixels).quantize(palette=palette)
             pair = (np.asarray(indices), colours)
             return av.VideoFrame.from_ndarray(pair, format="pal8")  # type: ignore[arg-type]  # as documented
 
-        moments = _moments(every_picture(clip, box=box), info, rate=_GIF_RATE, on_frame=on_frame)
-        _encode(container, stream, stage, moments, encodable, info.duration or STILL_SECONDS)
+        pictures = _timed_pictures(every_picture(clip, box=box), info, rate=_GIF_RATE, on_frame=on_frame)
+        _encode(container, stream, figure, pictures, to_frame, info.duration or STILL_SECONDS)
 
 
-def _stage(clip: Path, tracing: Tracing, traces: Sequence[ShownTrace], box: tuple[int, int]) -> Stage:
+def _figure(clip: Path, tracing: Tracing, traces: Sequence[ShownTrace], box: tuple[int, int]) -> TraceFigure:
     [(first, _)] = pictures_at(clip, np.zeros(1), box=box)
     height, width = first.shape[:2]
-    return Stage(tracing, traces, width=width, height=height)
+    return TraceFigure(tracing, traces, width=width, height=height)
 
 
-def _moments(
+def _timed_pictures(
     pictures: Iterator[tuple[Pixels, float]],
     info: VideoInfo,
     *,
     rate: float | None,
     on_frame: Callable[[], object],
-) -> Iterator[Moment]:
-    """The clip's pictures, or only as many of them as `rate` allows; a still is shown for a while."""
+) -> Iterator[TimedPicture]:
+    """The frames of the clip, dropped to at most `rate` a second; a picture lasts `STILL_SECONDS`."""
     if not info.duration:
         still, first = next(pictures)
         count = round(STILL_SECONDS * _STILL_RATE)
@@ -127,17 +125,17 @@ def _moments(
         on_frame()
         if shown is None:
             begin = time
-        elif time - shown[1] < _SHORTEST or time - begin < due - _ROUNDING:
+        elif time - shown[1] < _MIN_FRAME_SECONDS or time - begin < due - _ROUNDING:
             continue
         else:
-            yield Moment(*shown, shown[1] - begin, time - begin)
+            yield TimedPicture(*shown, shown[1] - begin, time - begin)
         shown = (picture, time)
         if rate:
             due = (np.floor((time - begin) * rate + _ROUNDING) + 1) / rate
     if shown is not None:
         start = shown[1] - begin
         last = 1 / (info.frame_rate or _STILL_RATE)
-        yield Moment(*shown, start, max(info.duration or STILL_SECONDS, start + last / 2))
+        yield TimedPicture(*shown, start, max(info.duration or STILL_SECONDS, start + last / 2))
 
 
 def _add_stream(
@@ -148,7 +146,9 @@ def _add_stream(
     ticks: int,
     options: dict[str, str],
 ) -> VideoStream:
-    rate = Fraction(info.frame_rate or _STILL_RATE).limit_denominator(1001) or 1  # a hint; times are exact
+    rate = (
+        Fraction(info.frame_rate or _STILL_RATE).limit_denominator(1001) or 1
+    )  # a hint; the timestamps are exact
     stream = container.add_stream(codec, rate=rate, options=options)
     assert isinstance(stream, VideoStream)
     stream.width, stream.height = size
@@ -159,21 +159,21 @@ def _add_stream(
 def _encode(
     container: OutputContainer,
     stream: VideoStream,
-    stage: Stage,
-    moments: Iterator[Moment],
-    encodable: Callable[[Pixels], av.VideoFrame],
+    figure: TraceFigure,
+    pictures: Iterator[TimedPicture],
+    to_frame: Callable[[Pixels], av.VideoFrame],
     length: float,
 ) -> None:
-    """The caption's words are marked one after the other over the length of the film."""
+    """Encode the video. The words of the caption are highlighted in turn over its length in seconds."""
     time_base = stream.codec_context.time_base
-    assert time_base is not None  # it was set
+    assert time_base is not None  # set in `_add_stream`
     durations: dict[int, int] = {}
-    for moment in moments:
-        word = min(int(moment.start / length * stage.num_words), stage.num_words - 1)
-        frame = encodable(stage.show(moment.picture, moment.time, word))
+    for picture in pictures:
+        word = min(int(picture.start / length * figure.num_words), figure.num_words - 1)
+        frame = to_frame(figure.render(picture.picture, picture.time, word))
         frame.time_base = time_base
-        frame.pts = round(moment.start / time_base)
-        durations[frame.pts] = max(1, round(moment.end / time_base) - frame.pts)
+        frame.pts = round(picture.start / time_base)
+        durations[frame.pts] = max(1, round(picture.end / time_base) - frame.pts)
         _mux(container, stream, frame, durations)
     _mux(container, stream, None, durations)
 
@@ -183,5 +183,5 @@ def _mux(
 ) -> None:
     for packet in stream.encode(frame):
         assert packet.pts is not None  # every frame has one
-        packet.duration = durations.pop(packet.pts)  # encoders do not say how long the last frame is shown
+        packet.duration = durations.pop(packet.pts)  # encoders do not set that of the last frame
         container.mux(packet)

@@ -1,4 +1,4 @@
-"""A figure of traces: the clip with their attention over it, the concept words, the caption with its own."""
+"""Draw traces: frames with attention heat maps, the concept words, and the caption with its attention."""
 
 from __future__ import annotations
 
@@ -27,41 +27,46 @@ from ctsan.figures.panels import (
 from ctsan.io.atomic import replacing
 from ctsan.video.frames import pictures_at
 
-if TYPE_CHECKING:  # it brings PyTorch with it
+if TYPE_CHECKING:  # importing it loads PyTorch
     from ctsan.inference.predictor import Tracing
 
 FORMATS = (".mp4", ".gif", ".png")
 NUM_SHOWN = 3
 
 _MARGIN, _GAP = 36, 10
-_WIDTH = 1440  # of all the pictures side by side
-_HEIGHT = 480  # at most, of one of them
-_STRIP_WIDTH, _STRIP_HEIGHT = 1500, 230  # of a row of frames, in a figure of several
-_CAPTION_WIDTH = 900  # at least: a caption goes on in a second line only beyond it
-_FRAMES = 6  # that a row has room for; more where pictures are upright
+_WIDTH = 1440  # of all pictures side by side
+_HEIGHT = 480  # maximum, of one picture
+_STRIP_WIDTH, _STRIP_HEIGHT = 1500, 230  # of a row of frames in a figure of a video
+_CAPTION_WIDTH = 900  # minimum width before a caption is wrapped
+_FRAMES = 6  # in a row; more if the frames are upright
 
 
 def choose_traces(
     tracing: Tracing, numbers: Sequence[int] | None = None, *, concept: str | None = None
 ) -> tuple[ShownTrace, ...]:
-    """The traces to show: those asked for, else the ones that raise a concept, else the surest ones, most.
+    """Choose the traces to show, each with a concept word.
 
-    Without a concept, the surest words that the traces together raise get, one after the other, the trace
-    that raises them most among those still free. Only a trace that raises its word has a heat map: in place
-    of others, and where none raises the word, stands one that says so.
+    - With `numbers`: these traces, each with the word that it raises most.
+    - With `concept`: the traces that raise this word most.
+    - Otherwise: for each of the most confident words, the trace that raises it most among those not yet used.
+      Only words that the traces raise in sum are considered.
+
+    A trace that raises no word has no heat map; its `why_no_map` says so. If there is no trace to show, the
+    result is one entry with the reason.
 
     Args:
         numbers: of traces, from 1.
+        concept: a word of `tracing.raised`.
 
     Raises:
-        UsageError: there is no trace of that number.
+        UsageError: there is no trace with that number.
     """
-    row = None if concept is None else [each.word for each in tracing.raised].index(concept)
+    row = None if concept is None else [raised.word for raised in tracing.raised].index(concept)
     count = tracing.shares.shape[1]
-    # What traces may stand for: the word that was asked for, or those that all traces together raise.
+    # Candidate words: the one that was requested, or those that the traces raise in sum.
     is_raised = tracing.shares.sum(axis=1) > 0 if row is None else np.arange(len(tracing.raised)) == row
     shares = np.where(is_raised[:, None], tracing.shares, 0)  # (raised, L)
-    chosen: list[tuple[int, int]] = []  # places of traces and words
+    chosen: list[tuple[int, int]] = []  # indices of traces and words
     if numbers is not None:
         if wrong := [number for number in numbers if not 1 <= number <= count]:
             listed = ", ".join(map(str, wrong))
@@ -95,39 +100,42 @@ def choose_traces(
 
 
 def _why_none(tracing: Tracing, row: int | None) -> str:
-    """Why no trace is shown: for the word of a row in `raised`, or for any word."""
+    """Why no trace is shown, for the word in this row of `raised`, or for all words."""
     if row is None:
         return "the traces together raise no concept word"
     concept = tracing.raised[row]
-    is_named = tracing.has_probe and row < len(tracing.concepts)  # and not only asked for
+    is_named = tracing.has_probe and row < len(tracing.concepts)  # not only requested
     return f"no trace raises '{concept.word}'" + ("; the probe names it" if is_named else "")
 
 
-class Stage:
-    """A picture of the clip for each trace side by side, concept words beside, the caption below."""
+class TraceFigure:
+    """One picture per trace side by side, concept words to the right, the caption below.
+
+    Args:
+        width, height: of a picture.
+    """
 
     def __init__(self, tracing: Tracing, traces: Sequence[ShownTrace], *, width: int, height: int) -> None:
-        """For pictures of a width and a height."""
         self._tracing, self._traces = tracing, traces
         self._heat = HeatMap(tracing, width=width, height=height)
         self._face = typeface_for(_all_text(tracing))
         concepts = draw_concepts(tracing, _colours(traces), self._face)
-        room = max(width, 120, *(label_width(trace, self._face) for trace in traces))
-        labels = [draw_label(trace, self._face, room) for trace in traces]
+        column_width = max(width, 120, *(label_width(trace, self._face) for trace in traces))
+        labels = [draw_label(trace, self._face, column_width) for trace in traces]
         self._step = labels[0].width + _GAP
-        pictures = len(traces) * self._step - _GAP
-        above = pictures + 4 * _GAP + concepts.width
-        self._caption_width = max(above, _CAPTION_WIDTH)
+        pictures_width = len(traces) * self._step - _GAP
+        top_width = pictures_width + 4 * _GAP + concepts.width
+        self._caption_width = max(top_width, _CAPTION_WIDTH)
         self._top = _MARGIN + labels[0].height
         self._caption_top = max(self._top + height, _MARGIN + concepts.height) + 3 * _GAP
         caption = self._caption(None)
-        # Videos want an even width and height.
-        width = _even(max(above, caption.width) + 2 * _MARGIN)
+        # H.264 with yuv420p needs an even width and height.
+        width = _even(max(top_width, caption.width) + 2 * _MARGIN)
         image, _ = blank(width, _even(self._caption_top + caption.height + _MARGIN))
         for place, label in enumerate(labels):
             image.paste(label, (_MARGIN + place * self._step, _MARGIN))
-        image.paste(concepts, (_MARGIN + pictures + 4 * _GAP, _MARGIN))
-        self._empty = image
+        image.paste(concepts, (_MARGIN + pictures_width + 4 * _GAP, _MARGIN))
+        self._static = image
         self._backgrounds: dict[int | None, Pixels] = {}
 
     @property
@@ -136,12 +144,12 @@ class Stage:
 
     @property
     def size(self) -> tuple[int, int]:
-        return self._empty.size
+        return self._static.size
 
-    def show(self, picture: Pixels, time: float, word: int | None = None) -> Pixels:
-        """The whole figure at a moment, with a word of the caption marked."""
+    def render(self, picture: Pixels, time: float, word: int | None = None) -> Pixels:
+        """The figure for a frame of the clip, with a word of the caption highlighted."""
         if word not in self._backgrounds:
-            image = self._empty.copy()
+            image = self._static.copy()
             image.paste(self._caption(word), (_MARGIN, self._caption_top))
             self._backgrounds[word] = np.asarray(image)
         figure = self._backgrounds[word].copy()
@@ -165,66 +173,70 @@ def draw_traces(
     *,
     on_frame: Callable[[], object] = lambda: None,
 ) -> None:
-    """Draw a figure (.png) or a film (.mp4, .gif) of a clip and some of its traces.
+    """Write a figure (.png) or a video (.mp4, .gif) of a clip and some of its traces.
 
     Args:
-        on_frame: called after each frame of a film.
+        on_frame: called after each frame of a video.
 
     Raises:
-        UsageError: the output has another ending, or cannot be written.
+        UsageError: the output has another suffix, or cannot be written.
         VideoError: the clip cannot be read.
     """
-    ending = check_ending(out)
+    suffix = check_suffix(out)
     try:
         with replacing(out) as temporary:
-            if ending == ".png":
+            if suffix == ".png":
                 draw_figure(clip, tracing, traces).save(temporary, format="PNG")
             else:
                 from ctsan.figures.trace_video import write_gif, write_mp4
 
-                write = write_mp4 if ending == ".mp4" else write_gif
+                write = write_mp4 if suffix == ".mp4" else write_gif
                 write(clip, tracing, traces, temporary, on_frame=on_frame)
-    except OSError as error:  # FFmpeg's errors of writing are of this kind too
+    except OSError as error:  # including those of FFmpeg
         reason = error.strerror or error
         raise UsageError(
-            f"{out}: it cannot be written ({reason}). Make room, or name another place."
+            f"{out}: it cannot be written ({reason}). Check the disk space, or name another file."
         ) from error
 
 
-def check_ending(out: Path) -> str:
-    """Raises: UsageError: a figure cannot be written as a file of that ending."""
-    ending = out.suffix.lower()
-    if ending not in FORMATS:
-        raise UsageError(f"{out}: cannot draw into a file of that name. End it in .mp4, .gif or .png.")
-    return ending
+def check_suffix(out: Path) -> str:
+    """The suffix in lower case.
+
+    Raises:
+        UsageError: a figure cannot be written in that format.
+    """
+    suffix = out.suffix.lower()
+    if suffix not in FORMATS:
+        raise UsageError(f"{out}: a figure cannot be written in that format. End it in .mp4, .gif or .png.")
+    return suffix
 
 
 def picture_box(
     traces: Sequence[ShownTrace], *, width: int = _WIDTH, height: int = _HEIGHT
 ) -> tuple[int, int]:
-    """How large a picture may be where each trace has one."""
+    """Maximum width and height of a picture, if there is one per trace."""
     return (width - (len(traces) - 1) * _GAP) // len(traces), height
 
 
 def draw_figure(clip: Path, tracing: Tracing, traces: Sequence[ShownTrace]) -> Image.Image:
-    """Frames from the beginning to the end of the clip, a row for each trace; for a picture, one row."""
+    """A still figure: evenly spaced frames of a video, one row per trace; of a picture, a `TraceFigure`."""
     if len(tracing.times) == 1:
         [(picture, time)] = pictures_at(clip, np.zeros(1), box=picture_box(traces))
-        stage = Stage(tracing, traces, width=picture.shape[1], height=picture.shape[0])
-        return Image.fromarray(stage.show(picture, time))
+        figure = TraceFigure(tracing, traces, width=picture.shape[1], height=picture.shape[0])
+        return Image.fromarray(figure.render(picture, time))
     pictures = _strip(clip, tracing.times)
     height, width = pictures[0][0].shape[:2]
     heat = HeatMap(tracing, width=width, height=height)
     face = typeface_for(_all_text(tracing))
-    strip = len(pictures) * (width + _GAP) - _GAP
-    labels = [draw_label(trace, face, strip) for trace in traces]
+    strip_width = len(pictures) * (width + _GAP) - _GAP
+    labels = [draw_label(trace, face, strip_width) for trace in traces]
     concepts = draw_concepts(tracing, _colours(traces), face)
-    beside = strip + 4 * _GAP + concepts.width
-    caption = draw_caption(tracing, face, max_width=max(beside, _CAPTION_WIDTH))
+    top_width = strip_width + 4 * _GAP + concepts.width
+    caption = draw_caption(tracing, face, max_width=max(top_width, _CAPTION_WIDTH))
     row_height = labels[0].height + height + _GAP
     times_height = HEADING + 2 * _GAP
-    below = _MARGIN + max(len(traces) * row_height + times_height, concepts.height) + 2 * _GAP
-    image, draw = blank(max(beside, caption.width) + 2 * _MARGIN, below + caption.height + _MARGIN)
+    caption_top = _MARGIN + max(len(traces) * row_height + times_height, concepts.height) + 2 * _GAP
+    image, draw = blank(max(top_width, caption.width) + 2 * _MARGIN, caption_top + caption.height + _MARGIN)
     for row, (trace, label) in enumerate(zip(traces, labels, strict=True)):
         top = _MARGIN + row * row_height
         image.paste(label, (_MARGIN, top))
@@ -234,30 +246,30 @@ def draw_figure(clip: Path, tracing: Tracing, traces: Sequence[ShownTrace]) -> I
     for column, (_, time) in enumerate(pictures):
         place = (_MARGIN + column * (width + _GAP) + width // 2, _MARGIN + len(traces) * row_height)
         draw.text(place, f"{time - tracing.times[0]:.1f} s", PALE, face(HEADING), anchor="mt")
-    image.paste(concepts, (_MARGIN + strip + 4 * _GAP, _MARGIN))
-    image.paste(caption, (_MARGIN, below))
+    image.paste(concepts, (_MARGIN + strip_width + 4 * _GAP, _MARGIN))
+    image.paste(caption, (_MARGIN, caption_top))
     return image
 
 
 def _with_heat(picture: Pixels, tracing: Tracing, trace: ShownTrace, heat: HeatMap, time: float) -> Pixels:
-    """The picture with the trace's attention over it; as it is where the trace raises no word."""
+    """The picture with the attention of the trace; unchanged if the trace raises no word."""
     if trace.concept is None:
         return picture
-    return overlay(picture, heat(attention_at(tracing, trace.place, time)), trace.colour)
+    return overlay(picture, heat(attention_at(tracing, trace.index, time)), trace.colour)
 
 
 def _strip(clip: Path, times: NDArray[np.float64]) -> list[tuple[Pixels, float]]:
-    """Evenly spaced frames among those that the model saw, as many as have room side by side."""
+    """Evenly spaced frames among those that the model used, as many as fit into a row."""
     count = min(len(times), _FRAMES)
     box = ((_STRIP_WIDTH + _GAP) // count - _GAP, _STRIP_HEIGHT)
     [(first, _)] = pictures_at(clip, np.zeros(1), box=box)
     count = min(len(times), (_STRIP_WIDTH + _GAP) // (first.shape[1] + _GAP))
-    chosen = np.linspace(0, len(times) - 1, count).round().astype(int)
-    return pictures_at(clip, times[chosen] - times[0], box=box)
+    frames = np.linspace(0, len(times) - 1, count).round().astype(int)
+    return pictures_at(clip, times[frames] - times[0], box=box)
 
 
 def _colours(traces: Sequence[ShownTrace]) -> dict[str, tuple[int, int, int]]:
-    """Of the concept words; one with several traces has the first one's."""
+    """Colours of the concept words; a word with several traces has the colour of the first."""
     return {trace.concept.word: trace.colour for trace in reversed(traces) if trace.concept}
 
 

@@ -23,7 +23,11 @@ from ctsan.text.words import VOCABULARY_FILE
 
 
 def concepts_seen(
-    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], row: int = 0
+    runs: Sequence[TrainedRun],
+    encodings: Sequence[ClipEncoding],
+    row: int = 0,
+    *,
+    all_candidates: bool = False,
 ) -> tuple[Concept, ...]:
     """The concept words of a clip, as they are ranked for the language models.
 
@@ -32,6 +36,7 @@ def concepts_seen(
     Args:
         encodings: of each run, as `LoadedModel.encode` gives it.
         row: of the clip in them.
+        all_candidates: not only the K first.
     """
     seen = [
         (run, encoding.detection.confidences[row])
@@ -43,20 +48,20 @@ def concepts_seen(
     lemmas: dict[str, str] = {}
     has_prior = False
     for run, confidences in seen:
-        encoder = run.member.model.clip_encoder
+        encoder = run.loaded.model.clip_encoder
         assert isinstance(encoder, ClipEncoder)  # it has a detector
         has_prior = has_prior or encoder.prior_weight > 0
         ranked = encoder.ranking(confidences).tolist()
-        candidates = run.member.words.concepts.candidates
+        candidates = run.loaded.words.concepts.candidates
         for candidate, confidence, rank in zip(candidates, confidences.tolist(), ranked, strict=True):
             word = candidate.word
             means[word] = means.get(word, 0.0) + confidence / len(seen)
             ranks[word] = ranks.get(word, 0.0) + rank / len(seen)
             lemmas[word] = candidate.lemma or lemmas.get(word, word)
-    most = max(encoding.concept_words.shape[1] for encoding in encodings)
+    most = None if all_candidates else max(encoding.concept_words.shape[1] for encoding in encodings)
     first: dict[str, str] = {}  # of each lemma, or of each word
     for word in sorted((word for word in ranks if means[word] > 0), key=lambda word: -ranks[word]):
-        first.setdefault(lemmas[word] if has_prior else word, word)
+        first.setdefault(lemmas[word] if has_prior and not all_candidates else word, word)
         if len(first) == most:
             break
     return tuple(Concept(word, means[word]) for word in first.values())
@@ -64,7 +69,7 @@ def concepts_seen(
 
 def runs_covering_query(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
     """The runs that know enough words of a query to have a say."""
-    say = covers_query([run.member for run in runs], [query])[:, 0].tolist()
+    say = covers_query([run.loaded for run in runs], [query])[:, 0].tolist()
     return [run for run, has_say in zip(runs, say, strict=True) if has_say]
 
 
@@ -74,7 +79,7 @@ def captions_of(
     """The best sentences that runs have for each clip, decoded as the first one that describes says."""
     settings = next(run.settings for run in runs if run.task == "describe")
     found = caption_clips(
-        [run.member for run in runs],
+        [run.loaded for run in runs],
         encodings,
         replace(settings.decoding, beam=max(beam or settings.decoding.beam, n_best)),
         settings.rerank,
@@ -100,7 +105,7 @@ def filled_blanks(
     """
     asked = [AskedBlank(sentence, number) for number in range(read.count(BLANK))]
     rows = torch.zeros(len(asked), dtype=torch.long)
-    found = fill([run.member for run in runs], asked, [each.of(rows) for each in encodings])
+    found = fill([run.loaded for run in runs], asked, [each.of(rows) for each in encodings])
     blanks = []
     for number in range(len(asked)):
         best = found.probabilities[number].topk(min(n_best, len(found.words)))
@@ -120,7 +125,7 @@ def filled_blanks(
         effects = None
         if attention:
             said = answers[0].word
-            owed = blank_effects([run.member for run in runs], encodings, asked[number], said)
+            owed = blank_effects([run.loaded for run in runs], encodings, asked[number], said)
             effects = effects_of(owed, [said])
         blanks.append(Blank(tuple(answers), tuple(weights), effects))
     return tuple(blanks)
@@ -138,7 +143,7 @@ def effects_of_caption(
     pairs = [(run, own) for run, own in zip(runs, encodings, strict=True) if run.task == "describe"]
     words = caption.text.split()
     return effects_of(
-        caption_effects([run.member for run, _ in pairs], [own for _, own in pairs], words), words
+        caption_effects([run.loaded for run, _ in pairs], [own for _, own in pairs], words), words
     )
 
 
@@ -158,7 +163,7 @@ def saying_attention(run: TrainedRun, encoding: ClipEncoding, caption: Caption) 
     Args:
         encoding: of that clip only.
     """
-    words, member = caption.text.split(), run.member
+    words, member = caption.text.split(), run.loaded
     numbers = [BOS, *member.words.vocabulary.encode(words)]
     decoded = member.model(torch.tensor([numbers], device=encoding.concepts.device), encoding)
     read, said = decoded.input_weights, decoded.output_weights
@@ -182,7 +187,7 @@ def attention_of(
         input_weights: (T, K), padded.
         output_weights: (K,) or (T, K).
     """
-    candidates = run.member.words.concepts.words
+    candidates = run.loaded.words.concepts.words
     given = int((encoding.confidences[0] > 0).sum())  # concept words, of which a clip may have fewer than K
     return Attention(
         run=str(run.folder),
@@ -202,7 +207,7 @@ def reading_attentions(
         encodings: of each run, of that clip only.
     """
     rows = torch.zeros(len(sentences), dtype=torch.long)
-    read = [score_each(run.member, sentences, own.of(rows)) for run, own in zip(runs, encodings, strict=True)]
+    read = [score_each(run.loaded, sentences, own.of(rows)) for run, own in zip(runs, encodings, strict=True)]
     return [
         tuple(
             attention_of(
@@ -226,7 +231,7 @@ def unknown_words(runs: Sequence[TrainedRun], sentences: Mapping[str, str]) -> t
     Raises:
         UsageError: names every sentence that has no words, or none that a run knows.
     """
-    vocabularies = [run.member.words.vocabulary for run in runs]
+    vocabularies = [run.loaded.words.vocabulary for run in runs]
     unknown: dict[str, None] = {}
     problems = []
     for name, sentence in sentences.items():

@@ -20,8 +20,9 @@ from ctsan.runs.trained_run import TrainedRun
 from ctsan.video.backbones import Backbone, backbone_of, network_key
 from ctsan.video.clip_maps import ClipMaps, needed_frames
 from ctsan.video.engine import Engine, load_engine
-from ctsan.video.frames import Frames, sample_frames
-from ctsan.video.shots import Shot, frames_of_sizes
+from ctsan.video.frames import Frames
+from ctsan.video.given_frames import ClipInput, clip_name, frames_of
+from ctsan.video.shots import Shot, frames_of_shots_by_size
 from ctsan.video.store import Maps, Recipe
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ class ClipFeaturizer:
         self._backbones: dict[str, Backbone] = {}  # by `network_key`, as are the engines
         self._engines: dict[str, Engine] = {}
 
-    def watch(self, clip: Path, runs: Sequence[TrainedRun]) -> EncodedClip:
+    def watch(self, clip: ClipInput, runs: Sequence[TrainedRun]) -> EncodedClip:
         """Decode a clip once, and compute its maps once for all runs with the same backbone.
 
         Raises:
@@ -75,10 +76,10 @@ class ClipFeaturizer:
     def encode(self, looks: Sequence[ClipFeatures], runs: Sequence[TrainedRun]) -> list[ClipEncoding]:
         """What each run makes of clips, a row a clip."""
         with self.stopwatch("model"):
-            return [run.member.encode([look.maps[place] for look in looks]) for place, run in enumerate(runs)]
+            return [run.loaded.encode([look.maps[place] for look in looks]) for place, run in enumerate(runs)]
 
     def featurize_all(
-        self, clips: Iterable[Path], runs: Sequence[TrainedRun]
+        self, clips: Iterable[ClipInput], runs: Sequence[TrainedRun]
     ) -> Iterator[ClipFeatures | VideoError]:
         """The maps of one clip after the other; the next ones are decoded meanwhile.
 
@@ -87,15 +88,15 @@ class ClipFeaturizer:
         """
         sizes = sorted({self.backbone(run.recipe).image_size for run in runs})
 
-        def decoded() -> Iterator[tuple[Path, dict[int, Frames]] | VideoError]:
+        def decoded() -> Iterator[tuple[str, dict[int, Frames]] | VideoError]:
             for clip in clips:
                 try:
-                    yield clip, {size: sample_frames(clip, size=size) for size in sizes}
+                    yield clip_name(clip), {size: frames_of(clip, size=size) for size in sizes}
                 except VideoError as error:
                     yield error
 
         for found in self._ahead(decoded()):
-            yield found if isinstance(found, VideoError) else self._look(str(found[0]), found[1], runs)
+            yield found if isinstance(found, VideoError) else self._look(found[0], found[1], runs)
 
     def featurize_shots(self, video: Path, runs: Sequence[TrainedRun]) -> Iterator[tuple[Shot, ClipFeatures]]:
         """The maps of one shot of a video after the other, of which little is held at a time.
@@ -105,7 +106,7 @@ class ClipFeaturizer:
             UsageError: the features of a run cannot be computed.
         """
         sizes = sorted({self.backbone(run.recipe).image_size for run in runs})
-        for shot, frames in self._ahead(frames_of_sizes(video, sizes)):
+        for shot, frames in self._ahead(frames_of_shots_by_size(video, sizes)):
             yield shot, self._look(str(video), frames, runs)
 
     def backbone(self, recipe: Recipe) -> Backbone:

@@ -7,7 +7,9 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ctsan.data.corpus import BLANK
 from ctsan.errors import UsageError, VideoError
@@ -45,8 +47,9 @@ from ctsan.runs.pack_folder import DEFAULT
 from ctsan.runs.trained_run import TrainedRun, answering, load_runs, naming_concepts
 from ctsan.tasks.blank import split_at_blanks
 from ctsan.tasks.loaded_model import joined
-from ctsan.tasks.scoring import ensemble_scores, score_all
+from ctsan.tasks.scoring import embed_sentence, ensemble_scores, score_all
 from ctsan.text.tokens import tokenize
+from ctsan.video.given_frames import ClipInput, clip_name
 
 __all__ = [
     "Answer",
@@ -107,7 +110,7 @@ class Predictor:
         return self._featurizer.stopwatch.seconds
 
     def describe(
-        self, clip: Path | str, *, beam: int | None = None, n_best: int = 1, attention: bool = False
+        self, clip: ClipInput, *, beam: int | None = None, n_best: int = 1, attention: bool = False
     ) -> Description:
         """The best sentences for a clip, and its concept words.
 
@@ -124,7 +127,7 @@ class Predictor:
 
     def describe_all(
         self,
-        clips: Iterable[Path | str],
+        clips: Iterable[ClipInput],
         *,
         beam: int | None = None,
         n_best: int = 1,
@@ -136,7 +139,7 @@ class Predictor:
             UsageError: no run describes.
         """
         runs = self._asked("describe")
-        for looks in _some_at_once(self._featurizer.featurize_all(map(Path, clips), runs)):
+        for looks in _some_at_once(self._featurizer.featurize_all(clips, runs)):
             seen = [look for look in looks if isinstance(look, ClipFeatures)]
             said = self._say(runs, seen, beam, n_best, attention)
             described = (
@@ -159,27 +162,31 @@ class Predictor:
             for (shot, _), (captions, concepts, _) in zip(shots, said, strict=True):
                 yield Scene(shot.start, shot.end, captions[0], concepts)
 
-    def concepts(self, clip: Path | str) -> tuple[Concept, ...]:
+    def concepts(self, clip: ClipInput, *, all: bool = False) -> tuple[Concept, ...]:  # noqa: A002  # what it is
         """The concept words of a clip, in order of rank: those of runs that describe if there are any.
+
+        Args:
+            all: every candidate in order of rank, not only the K words that the language model reads.
 
         Raises:
             VideoError: the clip cannot be read.
             UsageError: no run has a detector.
         """
-        return _answer(self.concepts_all([clip]))[1]
+        if not all:
+            return _answer(self.concepts_all([clip]))[1]
+        runs = self._detecting()
+        return concepts_seen(runs, self._featurizer.watch(clip, runs).encodings, all_candidates=True)
 
     def concepts_all(
-        self, clips: Iterable[Path | str]
+        self, clips: Iterable[ClipInput]
     ) -> Iterator[tuple[str, tuple[Concept, ...]] | VideoError]:
         """Many clips, each with its concept words; one that cannot be read gives its error.
 
         Raises:
             UsageError: no run has a detector.
         """
-        runs = naming_concepts(self.runs)
-        if not runs:
-            raise UsageError("No run has a concept detector. Name one that has.")
-        for look in self._featurizer.featurize_all(map(Path, clips), runs):
+        runs = self._detecting()
+        for look in self._featurizer.featurize_all(clips, runs):
             if isinstance(look, VideoError):
                 yield look
             else:
@@ -187,7 +194,7 @@ class Predictor:
 
     def trace(
         self,
-        clip: Path | str,
+        clip: ClipInput,
         *,
         concept: str | None = None,
         beam: int | None = None,
@@ -210,7 +217,7 @@ class Predictor:
         said_by = [run for run in runs if run.task == "describe"]
         run = next(filter(has_traces, said_by), said_by[0])
         check_concept(run, concept)
-        sight = self._featurizer.watch(Path(clip), runs)
+        sight = self._featurizer.watch(clip, runs)
         own = sight.encodings[runs.index(run)]
         caption = caption or captions_of(runs, sight.encodings, beam, 1)[0][0]
         return trace_clip(
@@ -225,7 +232,7 @@ class Predictor:
             cell_borders=self._featurizer.backbone(run.recipe).spec.cell_borders,
         )
 
-    def fill(self, clip: Path | str, sentence: str, *, n_best: int = 5, attention: bool = False) -> Filling:
+    def fill(self, clip: ClipInput, sentence: str, *, n_best: int = 5, attention: bool = False) -> Filling:
         """The likeliest words for each blank of a sentence: `_____` of any length, or `<blank>`.
 
         Of several blanks each is asked for with the others still blank.
@@ -243,15 +250,15 @@ class Predictor:
             )
         around = " ".join((first, *others))
         unknown = unknown_words(runs, {"The sentence": around}) if tokenize(around) else ()
-        encodings = self._featurizer.watch(Path(clip), runs).encodings
+        encodings = self._featurizer.watch(clip, runs).encodings
         read = [*tokenize(first), *(word for part in others for word in (BLANK, *tokenize(part)))]
         with self._featurizer.stopwatch("model"):
             blanks = filled_blanks(runs, encodings, sentence, read, n_best=n_best, attention=attention)
         pieces = zip_longest((first, *others), (blank.answers[0].word for blank in blanks), fillvalue="")
         filled = "".join(piece for pair in pieces for piece in pair)
-        return Filling(str(clip), sentence, filled, blanks, concepts_seen(runs, encodings), unknown)
+        return Filling(clip_name(clip), sentence, filled, blanks, concepts_seen(runs, encodings), unknown)
 
-    def choose(self, clip: Path | str, sentences: Sequence[str], *, attention: bool = False) -> Choice:
+    def choose(self, clip: ClipInput, sentences: Sequence[str], *, attention: bool = False) -> Choice:
         """Which of two or more sentences suits a clip best; scores are means over the runs.
 
         Raises:
@@ -263,10 +270,10 @@ class Predictor:
             raise UsageError(f"There is nothing to choose from: {len(sentences)} given. Give two or more.")
         names = {f"Choice {number}": each for number, each in enumerate(sentences, start=1)}
         scored, concepts, unknown = self._score_sentences(runs, clip, names, attention)
-        return Choice(str(clip), scored, concepts, unknown)
+        return Choice(clip_name(clip), scored, concepts, unknown)
 
     def rank_sentences(
-        self, clip: Path | str, sentences: Sequence[str], *, attention: bool = False
+        self, clip: ClipInput, sentences: Sequence[str], *, attention: bool = False
     ) -> SentenceRanking:
         """Sentences from the one that suits a clip best down.
 
@@ -280,12 +287,12 @@ class Predictor:
         names = {f"Sentence {number}": each for number, each in enumerate(sentences, start=1)}
         scored, concepts, unknown = self._score_sentences(runs, clip, names, attention)
         best_first = sorted(scored, key=lambda each: -each.score)
-        return SentenceRanking(str(clip), tuple(best_first), concepts, unknown)
+        return SentenceRanking(clip_name(clip), tuple(best_first), concepts, unknown)
 
     def rank(
         self,
         query: str,
-        clips: Iterable[Path | str],
+        clips: Iterable[ClipInput],
         *,
         n_best: int | None = None,
         attention: bool = False,
@@ -308,7 +315,7 @@ class Predictor:
         seen: list[tuple[str, tuple[Concept, ...]]] = []
         parts: list[list[ClipEncoding]] = []
         errors = []
-        for look in self._featurizer.featurize_all(map(Path, clips), runs):
+        for look in self._featurizer.featurize_all(clips, runs):
             if isinstance(look, VideoError):
                 errors.append(look)
             else:
@@ -321,7 +328,7 @@ class Predictor:
             raise UsageError("There are no clips to rank. Give one or more.")
         ranked = []
         if seen:
-            members = [run.member for run in runs]
+            members = [run.loaded for run in runs]
             encodings = [joined(own) for own in zip(*parts, strict=True)]
             scores = ensemble_scores(
                 members,
@@ -332,6 +339,49 @@ class Predictor:
                 weights = reading_attentions(runs, parts[place], [query])[0] if attention else ()
                 ranked.append(RankedClip(seen[place][0], float(scores[place]), seen[place][1], weights))
         return Ranking(query, tuple(ranked), tuple(errors), unknown)
+
+    @torch.inference_mode()
+    def embed_clip(self, clip: ClipInput) -> NDArray[np.float32]:
+        """The vector of a clip in the joint embedding, of length one; of several, one after the other.
+
+        Its product with that of a sentence is their cosine, or the sum of several.
+
+        Raises:
+            VideoError: the clip cannot be read.
+            UsageError: no run is a joint embedding.
+        """
+        runs = self._embedding()
+        encodings = self._featurizer.watch(clip, runs).encodings
+        parts = [
+            run.loaded.model.embed_clips(encoding)[0] for run, encoding in zip(runs, encodings, strict=True)
+        ]
+        return np.concatenate([part.cpu().numpy() for part in parts])
+
+    def embed_text(self, text: str) -> NDArray[np.float32]:
+        """The vector of a sentence in the joint embedding: see `embed_clip`.
+
+        Raises:
+            UsageError: no run is a joint embedding, or none knows a word of the sentence.
+        """
+        runs = self._embedding()
+        unknown_words(runs, {"The sentence": text})
+        return np.concatenate([embed_sentence(run.loaded, text) for run in runs])
+
+    def __repr__(self) -> str:
+        runs = ", ".join(f"{run.folder.name} ({run.task})" for run in self.runs)
+        return f"Predictor({runs})"
+
+    def _embedding(self) -> list[TrainedRun]:
+        runs = [run for run in self.runs if run.task == "embed"]
+        if not runs:
+            raise UsageError("No run is a joint embedding. Train one: ctsan train embed --corpus CORPUS …")
+        return runs
+
+    def _detecting(self) -> list[TrainedRun]:
+        runs = naming_concepts(self.runs)
+        if not runs:
+            raise UsageError("No run has a concept detector. Name one that has.")
+        return runs
 
     def _asked(self, task: str) -> list[TrainedRun]:
         """The runs that answer, ready to do so."""
@@ -365,13 +415,13 @@ class Predictor:
             ]
 
     def _score_sentences(
-        self, runs: Sequence[TrainedRun], clip: Path | str, sentences: dict[str, str], attention: bool
+        self, runs: Sequence[TrainedRun], clip: ClipInput, sentences: dict[str, str], attention: bool
     ) -> tuple[tuple[ScoredSentence, ...], tuple[Concept, ...], tuple[str, ...]]:
         """Sentences, by their names in messages, with scores; the clip's concept words; and unknown words."""
         unknown = unknown_words(runs, sentences)
         texts = list(sentences.values())
-        encodings = self._featurizer.watch(Path(clip), runs).encodings
-        members = [run.member for run in runs]
+        encodings = self._featurizer.watch(clip, runs).encodings
+        members = [run.loaded for run in runs]
         scores = ensemble_scores(
             members, [score_all(member, texts, own) for member, own in zip(members, encodings, strict=True)]
         )[:, 0].tolist()

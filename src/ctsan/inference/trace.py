@@ -19,14 +19,14 @@ from ctsan.video.frames import subsample
 
 
 def has_traces(run: TrainedRun) -> bool:
-    return isinstance(run.member.model.clip_encoder.detector, ConceptDetector)
+    return isinstance(run.loaded.model.clip_encoder.detector, ConceptDetector)
 
 
 def check_concept(run: TrainedRun, concept: str | None) -> None:
     """Raises:
     UsageError: the model has no detector, or does not know the concept.
     """
-    candidates = run.member.words.concepts.words
+    candidates = run.loaded.words.concepts.words
     if not has_traces(run):
         raise UsageError("The model has no concept detector, so no traces. Name a run that has one.")
     if concept is not None and concept not in candidates:
@@ -60,9 +60,9 @@ def trace_clip(
         times: of all frames that were taken of the clip.
         cell_borders: where rows and columns of the backbone's grid begin and end in a frame, from 0 to 1.
     """
-    detector, detection = run.member.model.clip_encoder.detector, encoding.detection
+    detector, detection = run.loaded.model.clip_encoder.detector, encoding.detection
     assert detection is not None  # see `check_concept`
-    candidates = run.member.words.concepts.words
+    candidates = run.loaded.words.concepts.words
     raised = encoding.concept_words[0].tolist()
     if concept is not None and candidates.index(concept) not in raised:
         raised.append(candidates.index(concept))

@@ -60,7 +60,7 @@ class TrainedRun:
     recipe: Recipe  # of the features that it was trained on
 
     @cached_property
-    def member(self) -> LoadedModel[Any]:
+    def loaded(self) -> LoadedModel[Any]:
         """Its model, that of the task, read when it is first asked for: of many runs few may be.
 
         Raises:
@@ -87,7 +87,7 @@ class TrainedRun:
 
     def load(self) -> None:
         """Read the model now, where the time that it takes should not count for the first answer."""
-        _ = self.member
+        _ = self.loaded
 
 
 def words_folder(run: Path) -> Path:

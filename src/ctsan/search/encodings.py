@@ -31,8 +31,8 @@ _NO_CONCEPT = -1  # pads rows with fewer concept words than columns
 
 def concept_words(runs: Sequence[TrainedRun]) -> list[str]:
     """The concept vocabularies of all runs with a detector, merged."""
-    detecting = [run for run in runs if run.member.model.clip_encoder.detector is not None]
-    return list(dict.fromkeys(word for run in detecting for word in run.member.words.concepts.words))
+    detecting = [run for run in runs if run.loaded.model.clip_encoder.detector is not None]
+    return list(dict.fromkeys(word for run in detecting for word in run.loaded.words.concepts.words))
 
 
 @torch.inference_mode()
@@ -67,7 +67,7 @@ def shot_arrays(
 def embed_clips(runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding]) -> Vector:
     """Concatenated joint embeddings. The inner product with `embed_query` is the runs' mean cosine."""
     embeddings = [
-        run.member.model.embed_clips(encoding)
+        run.loaded.model.embed_clips(encoding)
         for run, encoding in zip(runs, encodings, strict=True)
         if run.task == "embed"
     ]
@@ -90,10 +90,10 @@ def embed_query(runs: Sequence[TrainedRun], query: str) -> Vector:
     embeddings = []
     for run in runs:
         if run.task == "embed":
-            member = run.member
-            words = encode_sentences([query], member.words.vocabulary, max_words=member.max_words)
-            device = member.model.clip_encoder.candidate_words.device
-            embeddings.append(member.model.embed_sentences(words.to(device)) * (run in covering))
+            loaded = run.loaded
+            words = encode_sentences([query], loaded.words.vocabulary, max_words=loaded.max_words)
+            device = loaded.model.clip_encoder.candidate_words.device
+            embeddings.append(loaded.model.embed_sentences(words.to(device)) * (run in covering))
     joint: Vector = torch.cat(embeddings, dim=1)[0].float().cpu().numpy()
     return joint * np.float32(len(embeddings) ** 0.5 / len(covering))
 

@@ -224,18 +224,18 @@ class Searcher:
 
     def _scores(self, query: str, vector: NDArray[np.float32], rows: NDArray[np.int64]) -> Tensor:
         """Scores of the shots for the query, on the scale of `ctsan rank`."""
-        members = [run.member for run in self.runs if run.task == "embed"]
+        embed_models = [run.loaded for run in self.runs if run.task == "embed"]
         num_covering = len(embed_runs_covering_query(self.runs, query))  # each has weight 1/n in the vector
         cosines, start = [], 0
-        for member in members:
-            dims = slice(start, start := start + member.model.joint_dim)
+        for loaded in embed_models:
+            dims = slice(start, start := start + loaded.model.joint_dim)
             cosine = self._vectors[rows, dims].astype(np.float32) @ vector[dims] * num_covering
             cosines.append(torch.from_numpy(cosine)[None])
-        return ensemble_scores(members, cosines, queries=[query])[0]
+        return ensemble_scores(embed_models, cosines, queries=[query])[0]
 
     def _cosines(self, vector: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Mean cosine of the joint embeddings, without the concept sketch."""
-        dim = sum(run.member.model.joint_dim for run in self.runs if run.task == "embed")
+        dim = sum(run.loaded.model.joint_dim for run in self.runs if run.task == "embed")
         cosines: NDArray[np.float32] = self._vectors[rows, :dim].astype(np.float32) @ vector[:dim]
         return cosines
 
@@ -245,7 +245,7 @@ class Searcher:
         """Whether the best of `num_shots` matches the query, and the accuracy of that on validation."""
         if len(self._rows) < _MIN_SHOTS_TO_JUDGE:
             return True, None
-        models = [run.member.model for run in embed_runs_covering_query(self.runs, query)]
+        models = [run.loaded.model for run in embed_runs_covering_query(self.runs, query)]
         sample = self._cosines(vector, self._rows[:: max(1, len(self._rows) // _SAMPLE_SIZE)])
         best = float(standardised(torch.tensor([[cosines.max()]]), torch.from_numpy(sample)[None]))
         threshold = sum(model.match_score(num_shots) for model in models) / len(models)

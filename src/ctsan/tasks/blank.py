@@ -146,9 +146,12 @@ class BlankTask:
     def evaluate(self) -> Mapping[str, float]:
         """The share of blanks whose first answer is right, and the detector's precision."""
         self.model.eval()
-        encodings = self.clips.encoded([self._member])
-        metrics = accuracy(self._answered([self._member], encodings))
-        return metrics | self.clips.judge_concepts(self._member, encodings[0])
+        encodings = self.clips.encoded([self._loaded])
+        metrics = accuracy(self._answered([self._loaded], encodings))
+        return metrics | self.clips.judge_concepts(self._loaded, encodings[0])
+
+    def calibrate(self) -> None:
+        """There is nothing to set."""
 
     @torch.inference_mode()
     def measure(
@@ -162,11 +165,11 @@ class BlankTask:
     def examples(self) -> list[Example]:
         """One question for each validation clip, with its answer; a right one scores one."""
         self.model.eval()
-        encodings = self.clips.encoded([self._member])
-        return self.clips.examples(encodings[0], self._answered([self._member], encodings))
+        encodings = self.clips.encoded([self._loaded])
+        return self.clips.examples(encodings[0], self._answered([self._loaded], encodings))
 
     @property
-    def _member(self) -> LoadedModel[BlankModel]:
+    def _loaded(self) -> LoadedModel[BlankModel]:
         return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
     def _answered(

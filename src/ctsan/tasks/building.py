@@ -12,7 +12,7 @@ from torch import Tensor
 from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.baselines.nearest_words import NearestWords
 from ctsan.config import InitSettings, Settings
-from ctsan.data.batches import encode_captions, references, thin
+from ctsan.data.batches import encode_captions, references, subsample_maps
 from ctsan.data.corpus import Clip, Corpus, Split
 from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.extensions.mlp_probe import MLPProbe
@@ -237,14 +237,14 @@ def _means(mean: Callable[[Tensor, Tensor], Tensor], clips: Sequence[Clip], stor
     """What is made of the maps (1, N, h, w, C) of each clip, in as many rows."""
     found = []
     for clip in clips:
-        maps = torch.from_numpy(thin(store[clip.id].maps, _PROBED_FRAMES)).float()[None]
+        maps = torch.from_numpy(subsample_maps(store[clip.id].maps, _PROBED_FRAMES)).float()[None]
         found.append(mean(maps, torch.ones(maps.shape[:2], dtype=torch.bool)))
     return torch.cat(found)
 
 
 def _fit_nearest(nearest: NearestWords, clips: Sequence[Clip], store: FeatureStore, words: Words) -> None:
     means = [
-        torch.from_numpy(thin(store[clip.id].maps, nearest.max_frames)).float().mean((0, 1, 2))
+        torch.from_numpy(subsample_maps(store[clip.id].maps, nearest.max_frames)).float().mean((0, 1, 2))
         for clip in clips
     ]
     num = len(words.concepts.words)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ctsan.data.batches import thin
+from ctsan.data.batches import subsample_maps
 from ctsan.data.corpus import Clip
 from ctsan.video.store import FeatureStore
 
@@ -26,7 +26,7 @@ def channel_statistics(clips: Sequence[Clip], store: FeatureStore) -> ChannelSta
     total = squares = torch.zeros(store.channels, dtype=torch.double)
     count, clip_means = 0, []
     for clip in clips[:: max(1, len(clips) // _ENOUGH_CLIPS)]:
-        values = torch.from_numpy(thin(store[clip.id].maps, _ENOUGH_FRAMES)).flatten(0, 2).double()
+        values = torch.from_numpy(subsample_maps(store[clip.id].maps, _ENOUGH_FRAMES)).flatten(0, 2).double()
         total, squares = total + values.sum(dim=0), squares + values.square().sum(dim=0)
         count += len(values)
         clip_means.append(values.mean(dim=0))

@@ -123,11 +123,18 @@ class ChoiceTask:
     def evaluate(self) -> Mapping[str, float]:
         """The share of questions answered rightly, and the detector's precision."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._member])
-        scores = self._scores(self._member, encoding)
+        [encoding] = self.clips.encoded([self._loaded])
+        scores = self._scores(self._loaded, encoding)
+        return accuracy(self._answered(scores)) | self.clips.judge_concepts(self._loaded, encoding)
+
+    @torch.inference_mode()
+    def calibrate(self) -> None:
+        """Set the scale of the scores."""
+        self.model.eval()
+        [encoding] = self.clips.encoded([self._loaded])
+        scores = self._scores(self._loaded, encoding)
         if len(scores):
             self.model.calibrate_scale(scores)
-        return accuracy(self._answered(scores)) | self.clips.judge_concepts(self._member, encoding)
 
     @torch.inference_mode()
     def measure(
@@ -142,11 +149,11 @@ class ChoiceTask:
     def examples(self) -> list[Example]:
         """One question for each validation clip, with all its sentences; a right choice scores one."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._member])
-        return self.clips.examples(encoding, self._answered(self._scores(self._member, encoding)))
+        [encoding] = self.clips.encoded([self._loaded])
+        return self.clips.examples(encoding, self._answered(self._scores(self._loaded, encoding)))
 
     @property
-    def _member(self) -> LoadedModel[ChoiceModel]:
+    def _loaded(self) -> LoadedModel[ChoiceModel]:
         return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
     def _scores(self, member: LoadedModel[ChoiceModel], encoding: ClipEncoding) -> Tensor:

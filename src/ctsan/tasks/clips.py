@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from ctsan.data.batches import pad_maps, references, thin
+from ctsan.data.batches import pad_maps, references, subsample_maps
 from ctsan.data.corpus import Clip, Item
 from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoder, ClipEncoding
 from ctsan.tasks.loaded_model import LoadedModel, joined
@@ -242,7 +242,7 @@ class TaskClips:
         """Mirrored ones where they are wanted and stored."""
         features = self.store[clip.id]
         chosen = features.mirrored if mirrored and features.mirrored is not None else features.maps
-        return thin(chosen, self.max_frames)
+        return subsample_maps(chosen, self.max_frames)
 
 
 class BatchOfClips(Protocol):

@@ -130,9 +130,12 @@ class DescriptionTask:
     def evaluate(self) -> Mapping[str, float]:
         """Caption metrics on validation, and the detector's precision there and on as many training clips."""
         self.model.eval()
-        encodings = self.clips.encoded([self._member])
-        metrics = caption_scores(self._references, self._captions([self._member], encodings))
-        return metrics | self.clips.judge_concepts(self._member, encodings[0])
+        encodings = self.clips.encoded([self._loaded])
+        metrics = caption_scores(self._references, self._captions([self._loaded], encodings))
+        return metrics | self.clips.judge_concepts(self._loaded, encodings[0])
+
+    def calibrate(self) -> None:
+        """There is nothing to set."""
 
     @torch.inference_mode()
     def measure(
@@ -147,8 +150,8 @@ class DescriptionTask:
     def examples(self) -> list[Example]:
         """Every validation clip with its caption, its concept words and its own CIDEr."""
         self.model.eval()
-        encodings = self.clips.encoded([self._member])
-        captions = self._captions([self._member], encodings)
+        encodings = self.clips.encoded([self._loaded])
+        captions = self._captions([self._loaded], encodings)
         concepts = self.clips.shown_concepts(encodings[0])
         scores = cider_by_clip(self._references, captions)
         return [
@@ -195,7 +198,7 @@ class DescriptionTask:
         return examples
 
     @property
-    def _member(self) -> LoadedModel[DescriptionModel]:
+    def _loaded(self) -> LoadedModel[DescriptionModel]:
         return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.decoding.max_words)
 
     def _captions(self, members: Sequence[Captioner], encodings: Sequence[ClipEncoding]) -> dict[str, str]:

@@ -57,8 +57,11 @@ class DetectionTask:
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:
         self.model.eval()
-        [encoding] = self.clips.encoded([self._member])
-        return self.clips.judge_concepts(self._member, encoding)
+        [encoding] = self.clips.encoded([self._loaded])
+        return self.clips.judge_concepts(self._loaded, encoding)
+
+    def calibrate(self) -> None:
+        """There is nothing to set."""
 
     @torch.inference_mode()
     def measure(
@@ -73,7 +76,7 @@ class DetectionTask:
     def examples(self) -> list[Example]:
         """Every validation clip with its words; its score is the share that is right."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._member])
+        [encoding] = self.clips.encoded([self._loaded])
         concepts = self.clips.shown_concepts(encoding)
         return [
             Example(
@@ -89,5 +92,5 @@ class DetectionTask:
         ]
 
     @property
-    def _member(self) -> LoadedModel[DetectorModel]:
+    def _loaded(self) -> LoadedModel[DetectorModel]:
         return LoadedModel(self.model, self.clips.words, self.clips.max_frames, max_words=0)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.data.corpus import Clip, QueryItem
 from ctsan.evaluation.items import item_statistics
-from ctsan.extensions.dual_encoder import DualEncoder, in_batch_loss
+from ctsan.extensions.dual_encoder import DualEncoder, MatchCalibration, fit_matches, in_batch_loss
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import TaskClips, printed
 from ctsan.tasks.loaded_model import LoadedModel
@@ -85,9 +85,24 @@ class EmbeddingTask:
     def evaluate(self) -> Mapping[str, float]:
         """How well clips are ranked, and how often it is right that a query has a match or has none."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._member])
-        scores = self.queries.scores(self._member, encoding)
-        self.model.calibrate_scale(scores)
+        [encoding] = self.clips.encoded([self._loaded])
+        rates = self._match_calibration(encoding).rates
+        return self.queries.metrics(self.queries.scores(self._loaded, encoding).cpu()) | {
+            "match found": rates.found,
+            "none without it and its like": rates.none,
+            "none without it": rates.none_alone,
+        }
+
+    @torch.inference_mode()
+    def calibrate(self) -> None:
+        """Set the scale of the scores, and from which score on a best clip is a match."""
+        self.model.eval()
+        [encoding] = self.clips.encoded([self._loaded])
+        self.model.calibrate_scale(self.queries.scores(self._loaded, encoding))
+        self.model.set_matches(self._match_calibration(encoding))
+
+    def _match_calibration(self, encoding: ClipEncoding) -> MatchCalibration:
+        """All captions of the clips that queries are for, each compared with all of these clips."""
         captions = [
             (caption, place)
             for place, clip in enumerate(self.queries.clips)
@@ -95,17 +110,11 @@ class EmbeddingTask:
         ]
         ranked = self.queries.of_ranked(encoding)
         clips = self.model.embed_clips(ranked).cpu()
-        matches = self.model.calibrate_matches(
-            score_all(self._member, [caption for caption, _ in captions], ranked).cpu(),
+        return fit_matches(
+            score_all(self._loaded, [caption for caption, _ in captions], ranked).cpu(),
             torch.tensor([place for _, place in captions]),
             clips @ clips.mT,
         )
-        metrics = self.queries.metrics(scores.cpu())
-        return metrics | {
-            "match found": matches.found,
-            "none without it and its like": matches.none,
-            "none without it": matches.none_alone,
-        }
 
     @torch.inference_mode()
     def measure(
@@ -120,12 +129,12 @@ class EmbeddingTask:
     def examples(self) -> list[Example]:
         """For each clip its query, and the clips that came first; 1 / rank is the score."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._member])
-        scores = self.queries.scores(self._member, encoding).cpu()
+        [encoding] = self.clips.encoded([self._loaded])
+        scores = self.queries.scores(self._loaded, encoding).cpu()
         return self.clips.examples(encoding, self.queries.answered(scores))
 
     @property
-    def _member(self) -> LoadedModel[DualEncoder]:
+    def _loaded(self) -> LoadedModel[DualEncoder]:
         return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
     def _captions(self, clip: Clip) -> tuple[str, ...]:

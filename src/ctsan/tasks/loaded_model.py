@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import nn
 
-from ctsan.data.batches import pad_maps, thin
+from ctsan.data.batches import pad_maps, subsample_maps
 from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
 from ctsan.model.semantic_attention import InputSemanticAttention, OutputSemanticAttention
@@ -48,7 +48,7 @@ class LoadedModel(Generic[ModelT]):
     def encode(self, clips: Sequence[Maps]) -> ClipEncoding:
         """What the model makes of the maps of clips, a row a clip."""
         encoder = self.eyes or self.model.clip_encoder
-        maps, frame_is_real = pad_maps([thin(clip, self.max_frames) for clip in clips])
+        maps, frame_is_real = pad_maps([subsample_maps(clip, self.max_frames) for clip in clips])
         device = encoder.candidate_words.device
         encoding: ClipEncoding = encoder(maps.to(device), frame_is_real.to(device))
         return encoding.to(self.model.clip_encoder.candidate_words.device) if self.eyes else encoding

@@ -105,10 +105,16 @@ class RetrievalTask:
     def evaluate(self) -> Mapping[str, float]:
         """How well the clips asked for are ranked for their queries, and the detector's precision."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._member])
-        scores = self.queries.scores(self._member, encoding)
-        self.model.calibrate_scale(scores)
-        return self.queries.metrics(scores.cpu()) | self.clips.judge_concepts(self._member, encoding)
+        [encoding] = self.clips.encoded([self._loaded])
+        scores = self.queries.scores(self._loaded, encoding)
+        return self.queries.metrics(scores.cpu()) | self.clips.judge_concepts(self._loaded, encoding)
+
+    @torch.inference_mode()
+    def calibrate(self) -> None:
+        """Set the scale of the scores."""
+        self.model.eval()
+        [encoding] = self.clips.encoded([self._loaded])
+        self.model.calibrate_scale(self.queries.scores(self._loaded, encoding))
 
     @torch.inference_mode()
     def measure(self, members: Sequence[Scorer], encodings: Sequence[ClipEncoding] | None = None) -> Measured:
@@ -122,12 +128,12 @@ class RetrievalTask:
     def examples(self) -> list[Example]:
         """For each clip its query, and the clips that came first; 1 / rank is the score."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._member])
-        scores = self.queries.scores(self._member, encoding).cpu()
+        [encoding] = self.clips.encoded([self._loaded])
+        scores = self.queries.scores(self._loaded, encoding).cpu()
         return self.clips.examples(encoding, self.queries.answered(scores))
 
     @property
-    def _member(self) -> LoadedModel[RetrievalModel]:
+    def _loaded(self) -> LoadedModel[RetrievalModel]:
         return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ctsan.data.batches import pad_words
@@ -41,6 +43,13 @@ def score_each(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding)
     words = _encoded(member, sentences)
     scored: Scored = member.model(words, words != PAD, encoding)
     return scored
+
+
+@torch.inference_mode()
+def embed_sentence(member: LoadedModel[DualEncoder], sentence: str) -> NDArray[np.float32]:
+    """The vector of a sentence, of length one."""
+    vector: NDArray[np.float32] = member.model.embed_sentences(_encoded(member, [sentence]))[0].cpu().numpy()
+    return vector
 
 
 def ensemble_scores(

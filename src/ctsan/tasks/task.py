@@ -111,7 +111,11 @@ class Task(Protocol, Generic[BatchT]):
         ...
 
     def evaluate(self) -> Mapping[str, float]:
-        """Metrics on validation, with the model in evaluation mode."""
+        """Metrics on validation, with the model in evaluation mode. It changes no weights and no buffers."""
+        ...
+
+    def calibrate(self) -> None:
+        """Set what the model keeps of its scores on validation, such as their scale, before it is saved."""
         ...
 
     def measure(

@@ -59,7 +59,7 @@ class Result:
     stopped_early: bool
 
 
-def train(
+def train_loop(
     task: Task[BatchT],
     folder: Path,
     *,
@@ -264,6 +264,7 @@ class _Session(Generic[BatchT]):
             return
         state.best_step, state.best_score, state.stale = state.step, score, 0
         if self.log:
+            self.task.calibrate()
             save_weights(self.folder / WEIGHTS_FILE, self.task.model, step=state.step, score=score)
 
     def _keep(self) -> None:

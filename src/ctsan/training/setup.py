@@ -1,120 +1,368 @@
-"""The task of a run, with the model that its training starts with: for `ctsan train` and for the tables."""
+"""What `ctsan train` needs before the first step: settings, features, words, and a model to begin with."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from ctsan.baselines.decoupled_detector import DecoupledDetector
-from ctsan.baselines.random_words import RandomWords
 from ctsan.config import Settings
-from ctsan.data.corpus import Corpus
-from ctsan.extensions.dual_encoder import DualEncoder
-from ctsan.model.clip_encoder import ClipEncoder
-from ctsan.model.concept_detector import ConceptDetector, LearntConceptSource
-from ctsan.tasks.building import (
-    Model,
-    build_model,
-    build_task,
-    fit_probes,
-    init_from_clips,
-    out_of_fold_scores,
+from ctsan.data.corpus import Clip, Corpus, Split, parts_of
+from ctsan.data.union import is_for_training, parts_without_items
+from ctsan.errors import UsageError
+from ctsan.io.messages import count, listed, warn
+from ctsan.runs.checkpoint import CHECKPOINT_FILE
+from ctsan.runs.run_folder import (
+    Origin,
+    begun_run,
+    check_origin,
+    create_run,
+    has_begun,
+    open_run,
+    weights_digest,
 )
-from ctsan.tasks.detection import DetectorModel
+from ctsan.runs.trained_run import WORDS_FOLDER, TrainedRun, load_runs, read_recipe, write_recipe
+from ctsan.tasks.registry import TASKS, task_settings
 from ctsan.tasks.task import Task
-from ctsan.tasks.transfer import init_from_model
-from ctsan.text.words import Words
-from ctsan.video.store import FeatureStore
+from ctsan.tasks.transfer import parts_taken, settings_with
+from ctsan.text.embedding import Embedding
+from ctsan.text.vocabulary import SPECIALS
+from ctsan.text.words import Words, prepare_words
+from ctsan.training.features import (
+    NOT_FOR_FILES,
+    features_command,
+    features_folder,
+    make_features,
+    open_features,
+)
+from ctsan.training.initialisation import set_up_task
+from ctsan.video.backbones import DEFAULT_BACKBONE, Backbone, find_backbone
+from ctsan.video.store import FeatureStore, Recipe
+from ctsan.video.store_union import folders_of
+
+_FEW_CLIPS = 5  # of the validation split: with fewer, a metric says little
 
 
-def set_up_task(
-    task: str,
-    settings: Settings,
-    words: Words,
-    store: FeatureStore,
-    corpus: Corpus,
-    *,
-    init_from: Model | None = None,
-    detector: DetectorModel | None = None,
-    is_resumed: bool = False,
-) -> Task[Any]:
-    """Build a run's model, initialise it, and build the task that trains it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainRequest:
+    """What a person asked for."""
 
-    The order matters: training clips give channel statistics and word frequencies, a trained model overwrites
-    them with its own, and probes are fitted to what is there then.
+    task: str
+    corpora: tuple[Path, ...]  # used as one
+    profile: str
+    overrides: tuple[str, ...]
+    features: tuple[Path, ...]  # a folder for each of `paths`; made in the cache if none are given
+    source: Path | None  # a run to start from
+    vectors: Path | None = None  # of words, learnt elsewhere
+    backbone: Backbone | None = None  # of the features that are made; the default if none is given
+    external: tuple[Path, ...] = ()  # corpora that others captioned, learnt from beside one's own
 
-    Args:
-        init_from: a trained model whose weights the new one starts with; its words are the first of `words`.
-        detector: trained alone, for detector.kind=decoupled.
-        is_resumed: a checkpoint is loaded next and holds all weights, so no probe is fitted.
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All corpora, in the order of their features."""
+        return (*self.corpora, *self.external)
+
+    @property
+    def place(self) -> str:
+        """Where one's own corpora are, for messages."""
+        return listed(self.corpora)
+
+    @property
+    def network(self) -> Backbone:
+        return self.backbone or find_backbone(DEFAULT_BACKBONE)
+
+    def stores(self, settings: Settings) -> tuple[Path, ...]:
+        """The folder of each corpus' features."""
+        mirrored = settings.training.hflip
+        return self.features or tuple(
+            features_folder(corpus, self.network, mirrored=mirrored) for corpus in self.paths
+        )
+
+
+def settings_for(request: TrainRequest, runs: Sequence[Path]) -> list[Settings]:
+    """Settings of each run of a request: they differ in the seed.
+
+    Runs that have begun know what they took over, so the run that they started from may be gone.
 
     Raises:
-        UsageError: the settings ask for what no model of the task can be, or `init_from` does not fit them.
+        UsageError: settings cannot be taken, or a run was started from other weights.
     """
-    model = build_model(
-        task,
-        settings,
-        words,
-        grid=store.grid,
-        channels=store.channels,
-        seed=settings.training.seed,
-    )
-    train = corpus.split("train")
-    init_from_clips(model, train, store, words, settings.init)
-    if detector is not None:
-        _take_detector(model, detector)
-    if init_from is not None:
-        init_from_model(
-            model,
-            init_from,
-            transfer=settings.training.transfer,
-            keep_frequencies=settings.training.freeze_clip_encoder,
+    settings = task_settings(request.task, request.profile, request.overrides)
+    if settings.training.freeze_clip_encoder and request.source is None:
+        raise UsageError(
+            "training.freeze_clip_encoder=true freezes the clip encoder of a trained run, and none is named. "
+            "Name one: --from RUN"
         )
-    if not is_resumed:
-        # What is frozen, the probe of concept words included, stays as it was trained.
-        keep = settings.training.freeze_clip_encoder and init_from is not None
-        ridge_init = settings.retrieval.ridge_init and not isinstance(init_from, DualEncoder)
-        fit_probes(model, train, store, words, keep=keep, ridge_init=ridge_init)
-    if settings.training.freeze_clip_encoder:
-        model.clip_encoder.requires_grad_(requires_grad=False)
-    out_of_fold = None
-    encoder = model.clip_encoder
-    if settings.training.out_of_fold and isinstance(encoder, ClipEncoder) and _detects(encoder):
-        out_of_fold = partial(out_of_fold_scores, encoder, train, store, words)
-    built = build_task(task, settings, words, store, corpus, model=model, out_of_fold=out_of_fold)
-    is_mirrored = settings.training.hflip and store.manifest.recipe.mirrored
-    if settings.training.freeze_clip_encoder and _is_constant(encoder) and not is_mirrored:
-        assert isinstance(encoder, ClipEncoder)
-        built.clips.freeze(encoder)
-    return built
+    if settings.training.freeze_clip_encoder and request.vectors is not None:
+        raise UsageError(
+            "training.freeze_clip_encoder=true keeps the words of the run that --from names: --vectors would "
+            "change nothing. Leave out one of the two."
+        )
+    if settings.training.freeze_clip_encoder and settings.training.transfer == "detector":
+        raise UsageError(
+            "training.freeze_clip_encoder=true freezes the clip encoder, and training.transfer=detector "
+            "takes over its detector alone. Take over the rest too: --transfer shared"
+        )
+    if settings.detector.kind == "decoupled":
+        raise UsageError(
+            "detector.kind=decoupled takes a detector that was trained alone. One command trains both: ctsan "
+            "tables --only decoupled"
+        )
+    begun = [open_run(folder) for folder in runs if has_begun(folder)]
+    for run in begun:
+        check_origin(run, request.source)
+    if request.source is not None:
+        trained = begun[0] if begun else open_run(request.source)
+        settings = settings_with(
+            settings, trained.settings, overrides=request.overrides, same_task=trained.task == request.task
+        )
+    seed = settings.training.seed
+    return [
+        replace(settings, training=replace(settings.training, seed=seed + number))
+        for number in range(len(runs))
+    ]
 
 
-def _is_constant(encoder: nn.Module) -> bool:
-    """Whether a frozen encoder makes the same of a clip in every step.
-
-    Redrawn random words are others each time, and temporal attention keeps frames, not a state.
+def check_splits(request: TrainRequest, clips: Corpus) -> None:
+    """Raises:
+    UsageError: there is nothing to learn from, or too little to choose weights by.
     """
-    if type(encoder) is not ClipEncoder:
-        return False
-    return not (isinstance(encoder.detector, RandomWords) and encoder.detector.redrawn)
+    purposes: dict[Split, str] = {"train": "learn from", "val": "choose the best weights by"}
+    for split, purpose in purposes.items():
+        if not any(clip.captions for clip in clips.split(split)):
+            raise UsageError(
+                f"{request.place}: no clip of the split '{split}' has captions, and some are needed to "
+                f"{purpose}. 'ctsan corpus check' shows the splits; without any, three sources or more are "
+                "split for you."
+            )
+    if all(clip.external for clip in clips.split("train") if clip.captions):
+        raise UsageError(
+            f"{request.place}: every captioned clip of the split 'train' is external. At least one must be "
+            'your own: caption it, or take out "external" where the captions are yours.'
+        )
+    if len({clip.repeat for clip in clips.split("train")}) > 1 and not any(clip.external for clip in clips):
+        warn(
+            f"{request.place}: some clips are repeated, and none is external. If an older ctsan joined it, "
+            "give the corpora apart: --corpus YOURS --external THEIRS"
+        )
+    if sum(bool(clip.captions) for clip in clips.split("val")) == 1:
+        raise UsageError(
+            f"{request.place}: one clip only of the split 'val' has captions, and "
+            f"{TASKS[request.task].primary_metric}, by which weights are chosen, says nothing with one. "
+            'Write "split": "val" for two clips or more, or caption more clips: a tenth of them is set aside.'
+        )
+    for item_task, split in TASKS[request.task].items:
+        items = clips.items.get((item_task, split), ())
+        for part in parts_without_items(clips, clips.split(split), items):
+            warn(
+                f"{part.root}: it brings no items of {item_task!r} for the split {split!r} and another "
+                "corpus does, so no question is about its clips."
+            )
+    if request.external:
+        warn(_external_line(request, clips))
 
 
-def _detects(encoder: ClipEncoder) -> bool:
-    """Whether its concept words are learnt, jointly or before; NN-SAN's and random ones are not."""
-    return isinstance(encoder.detector, LearntConceptSource | DecoupledDetector)
+def _external_line(request: TrainRequest, clips: Corpus) -> str:
+    """`External: 7 clips, 35 captions. Your training clips count 4-fold: 52% of all captions are yours.`"""
+    parts = parts_of(clips)
+    own, external = parts[: len(request.corpora)], parts[len(request.corpora) :]
+    used = {clip_id for part in external for clip_id in part.ids.values()}
+    captions = sum(len(clip.captions) for clip in clips if clip.id in used)
+    once = _own_captions(clip for part in own for clip in part.corpus.split("train"))
+    repeated = _own_captions(clips.split("train"))
+    every = sum(clip.repeat * len(clip.captions) for clip in clips.split("train"))
+    left_out = sum(is_for_training(clip) for part in external for clip in part.corpus) - len(used)
+    line = (
+        f"External: {count(len(used), 'clip')}, {count(captions, 'caption')}. Your training clips count "
+        f"{repeated // once}-fold: {repeated / every:.0%} of all captions are yours."
+    )
+    reason = "a corpus of yours or another external one holds the file, or yours holds out the source"
+    return f"{line} {count(left_out, 'external clip')} left out: {reason}." if left_out else line
 
 
-def _take_detector(model: Model, alone: DetectorModel) -> None:
-    """Give a decoupled model the detector that was trained alone."""
-    detector = model.clip_encoder.detector
-    assert isinstance(detector, DecoupledDetector)
-    encoder = alone.clip_encoder
-    assert isinstance(encoder.detector, ConceptDetector)
-    detector.init_from(
-        reduce=encoder.reduce,
-        detector=encoder.detector,
-        means=encoder.channel_means,
-        scales=encoder.channel_scales,
+def _own_captions(clips: Iterable[Clip]) -> int:
+    return sum(clip.repeat * len(clip.captions) for clip in clips if not clip.external)
+
+
+def prepare(request: TrainRequest, clips: Corpus, runs: Sequence[Path], settings: Sequence[Settings]) -> None:
+    """All that training needs, into the run folders and the folder of features.
+
+    All runs have the same words: those of the one that has begun, if one has.
+    """
+    begun = [
+        begun_run(folder, task=request.task, settings=own) for folder, own in zip(runs, settings, strict=True)
+    ]
+    # Loaded now even if words are there already: hours later it would be too late to say what is wrong.
+    source = _load_source(request) if any(_needs_source(request, folder) for folder in runs) else None
+    recipe = _prepare_features(request, clips, settings[0], source)
+    known = next(filter(None, begun), None)
+    if known is None:
+        words, origin = _prepare_words(request, clips, settings[0], source)
+    else:
+        words, origin = Words.load(known.folder / WORDS_FOLDER), known.origin
+        if (then := read_recipe(known.folder)) != recipe:
+            raise UsageError(
+                f"{listed(request.stores(settings[0]))}: not the kind of features that the run in "
+                f"{known.folder} was begun with ({recipe.backbone} now, {then.backbone} then). Give it "
+                "those, or name another folder for a new run."
+            )
+    for folder, own, old in zip(runs, settings, begun, strict=True):
+        create_run(folder, task=request.task, profile=request.profile, settings=own, origin=origin)
+        if old is None:  # words that are there may be of other settings
+            write_recipe(folder, recipe)
+            words.save(folder / WORDS_FOLDER)
+
+
+def load_task(request: TrainRequest, clips: Corpus, run: Path, settings: Settings) -> Task[Any]:
+    """The task of a run that was prepared, with the model that it starts with."""
+    words, features = Words.load(run / WORDS_FOLDER), open_features(clips, request.stores(settings))
+    source = _load_source(request).loaded.model if _needs_source(request, run) else None
+    is_resumed = (run / CHECKPOINT_FILE).exists()
+    return set_up_task(
+        request.task, settings, words, features, clips, init_from=source, is_resumed=is_resumed
+    )
+
+
+def _needs_source(request: TrainRequest, run: Path) -> bool:
+    return request.source is not None and not (run / CHECKPOINT_FILE).exists()
+
+
+def _load_source(request: TrainRequest) -> TrainedRun:
+    assert request.source is not None  # see `_needs_source`
+    [source] = load_runs([request.source])
+    return source
+
+
+def _prepare_features(
+    request: TrainRequest, clips: Corpus, settings: Settings, source: TrainedRun | None
+) -> Recipe:
+    """How the features were made that there are now."""
+    if not request.features:
+        if source:
+            _check_backbone(request, source, request.network.name)
+        make_features(clips, request.stores(settings), request.network, mirrored=settings.training.hflip)
+    features = open_features(clips, request.stores(settings))
+    recipe = features.manifest.recipe
+    if recipe.details.get("imported"):
+        warn(NOT_FOR_FILES)
+    if source:
+        _check_backbone(request, source, recipe.backbone)
+        if replace(recipe, mirrored=source.recipe.mirrored) != source.recipe:
+            raise UsageError(
+                f"{folders_of(features)}: these features of {recipe.backbone} were made otherwise than those "
+                f"that {source.folder} was trained on. {request.place} needs such as 'features.json' of that "
+                "run says."
+            )
+    check_features(request, clips, features)
+    warn_unless_mirrored(request, settings, features)
+    return recipe
+
+
+def _check_backbone(request: TrainRequest, source: TrainedRun, backbone: str) -> None:
+    needed = source.recipe.backbone
+    if needed != backbone:
+        raise UsageError(
+            f"{source.folder}: this run was trained on features of {needed}, and training would be on those "
+            f"of {backbone}. Make the same: {features_command(request.paths, source.recipe)}, and give them: "
+            "--features FOLDER"
+        )
+
+
+def warn_unless_mirrored(request: TrainRequest, settings: Settings, features: FeatureStore) -> None:
+    """Say once that the mirroring which is asked for cannot be done."""
+    recipe = features.manifest.recipe
+    if settings.training.hflip and not recipe.mirrored:
+        is_imported = recipe.details.get("imported")
+        make = "" if is_imported else f"Make them: {features_command(request.paths, recipe)} --hflip. "
+        warn(
+            f"{folders_of(features)}: these features hold no mirrored frames, so nothing is mirrored, though "
+            f"training.hflip=true asks for it. {make}To do without: --set training.hflip=false"
+        )
+
+
+def check_features(
+    request: TrainRequest, clips: Corpus, features: FeatureStore, splits: Sequence[Split] = ("train", "val")
+) -> None:
+    """Raises:
+    UsageError: there are no features to learn from, or too few to choose weights by or to measure on.
+    """
+    for split in splits:
+        needed = 1 if split == "train" else 2
+        captioned = [clip for clip in clips.split(split) if clip.captions]
+        if split == "train":  # others' teach a model that is there to learn from one's own
+            captioned = [clip for clip in captioned if not clip.external]
+        usable = sum(clip.id in features for clip in captioned)
+        if usable < needed:
+            raise UsageError(
+                f"{folders_of(features)}: holds features of {count(usable, 'captioned clip')} of yours in "
+                f"the split '{split}', and {needed} are needed. Make them: {features_command(request.paths)}"
+            )
+        if split == "val" and usable < _FEW_CLIPS:
+            warn(
+                f"Validation clips are few: {TASKS[request.task].primary_metric} on {usable} says little, "
+                "and the weights chosen by it may not be the best. Caption more clips, or give more of them "
+                "to the split 'val'."
+            )
+    for part in parts_of(clips)[len(request.corpora) :]:
+        if not any(clip_id in features for clip_id in part.ids.values()):
+            raise UsageError(
+                f"{part.corpus.root}: none of its clips that are learnt from has features in "
+                f"{folders_of(features)}. Give --features in the order of --corpus, then --external, or make "
+                f"them: {features_command(request.paths)}"
+            )
+
+
+def _prepare_words(
+    request: TrainRequest, clips: Corpus, settings: Settings, source: TrainedRun | None
+) -> tuple[Words, Origin | None]:
+    """The words of the training captions, after those of the run that training starts from.
+
+    New concept words would be part of how clips are seen: where that stays, the words do too. Word vectors
+    are no part of the detector: where it alone is taken over, they are those of the training captions.
+    """
+    if source is None:
+        return _words_of(request, clips, settings), None
+    trained = source.loaded.model
+    learnt: Embedding = trained.clip_encoder.embedding.weight.detach().numpy()
+    kept = replace(source.loaded.words, embedding=learnt)
+    transfer = settings.training.transfer
+    parts = parts_taken(trained, same_task=source.task == request.task, transfer=transfer)
+    if not parts:
+        raise UsageError(
+            f"{source.folder}: this run has learnt no concept word detector, and training.transfer=detector "
+            "takes over nothing else. Take over all that the models share: --transfer shared"
+        )
+    words = kept
+    if not settings.training.freeze_clip_encoder:
+        new = _words_of(request, clips, settings)
+        words = kept.extended_by(new)
+        words = words.with_vectors_of(new) if transfer == "detector" else words
+    origin = Origin(
+        run=str(source.folder),
+        task=source.task,
+        weights=weights_digest(source.folder),
+        parts=parts,
+        kept_words=len(kept.vocabulary) - len(SPECIALS),
+        new_words=len(words.vocabulary) - len(kept.vocabulary),
+        kept_candidates=len(kept.concepts),
+        new_candidates=len(words.concepts) - len(kept.concepts),
+    )
+    warn(
+        f"Starting from {origin.run}, a run of '{origin.task}', with the weights of its "
+        f"{', '.join(origin.parts)}. To its {count(origin.kept_words, 'word')} come {origin.new_words:,} new "
+        f"ones, to its {count(origin.kept_candidates, 'concept candidate')} {origin.new_candidates:,}."
+    )
+    return words, origin
+
+
+def _words_of(request: TrainRequest, clips: Corpus, settings: Settings) -> Words:
+    warn("Preparing the words of the training captions.")
+    return prepare_words(
+        clips.captions("train"),
+        num_concepts=settings.detector.num_candidates,
+        embedding_dim=settings.model.embedding_dim,
+        seed=settings.training.seed,
+        vectors=request.vectors,
+        extra_vocabulary=settings.retrieval.extra_vocabulary,
     )

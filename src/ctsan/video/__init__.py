@@ -1,1 +1,1 @@
-"""Clips to frames, frames to feature maps, maps to a store."""
+"""From video files to frames, feature maps and a feature store."""

@@ -1,8 +1,8 @@
-"""The index of a feature store: a row for each clip, in one SQLite file.
+"""The index of a feature store: one row per clip, in one SQLite file.
 
-Opening it reads nothing but its first pages, and a change writes only the pages that change, however many
-clips there are. A change is one transaction: whenever a process is killed, all of it is there or nothing.
-The same changes in the same order give the same bytes.
+Opening it reads only its first pages, and an update writes only the pages that change, however many clips
+there are. An update is one transaction, so a killed process leaves all of it or nothing. The same updates in
+the same order give the same bytes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MANIFEST_FILE, INDEX_FILE = "manifest.json", "index.sqlite"
 T = TypeVar("T")
 
 _DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_IDS_AT_ONCE = 10_000
-# An id is a blob: the name of a file need not be text.
+_IDS_PER_QUERY = 10_000
+# An id is a blob, because a file name need not be valid text.
 _SCHEMA = """
 create table clips (
     place integer primary key, id blob unique not null,
@@ -38,7 +38,7 @@ create table unreadable (place integer primary key, id blob unique not null, rea
 
 @dataclass(frozen=True, slots=True)
 class ClipRecord:
-    """A clip in the index; size and time of its source tell cheaply that nothing changed."""
+    """A clip in the index; size and modification time of its source file detect changes cheaply."""
 
     frames: int
     size: int
@@ -46,15 +46,15 @@ class ClipRecord:
 
 
 class ClipIndex:
-    """The clips of a store, and why others could not be read, looked up on disk.
+    """The clips of a store and the unreadable ones with their errors, queried from disk.
 
-    Threads may share one, and a process may inherit one.
+    It can be shared by threads, and inherited by a forked process.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connect()
-        for table in ("clips", "unreadable"):  # a file that is no index is named at once
+        for table in ("clips", "unreadable"):  # raise now if the file is not an index
             self.select(f"select id from {table} limit 1")
 
     def __reduce__(self) -> tuple[type[ClipIndex], tuple[Path]]:
@@ -69,34 +69,38 @@ class ClipIndex:
         return _Table(self, "unreadable", "reason", _decode)
 
     def update(self, records: Mapping[str, ClipRecord], unreadable: Mapping[str, str]) -> None:
-        """Enter clips that were read and such as could not be, in one transaction; others stay.
+        """Insert or replace readable and unreadable clips in one transaction; other clips do not change.
 
-        A clip keeps its place in the order. Where nothing differs, nothing is written.
+        A clip keeps its position in the order. Nothing is written if nothing differs.
         """
         records = {clip: record for clip, record in records.items() if self.clips.get(clip) != record}
-        unreadable = {clip: why for clip, why in unreadable.items() if self.unreadable.get(clip) != why}
+        unreadable = {
+            clip: reason for clip, reason in unreadable.items() if self.unreadable.get(clip) != reason
+        }
         if records or unreadable:
-            with _explaining(self.path), self._lock, self._connection:  # commits, or takes all back
-                _enter(self._connection, records, unreadable)
+            with _translated_errors(self.path), self._lock, self._connection:  # commits, or rolls back
+                _upsert(self._connection, records, unreadable)
 
     def select(self, query: str, values: Sequence[object] = ()) -> list[Any]:
-        """Raises:
-        StoreError: the index is missing or damaged, or cannot be read.
+        """All rows of a query.
+
+        Raises:
+            StoreError: the index is missing or damaged, or cannot be read.
         """
-        if self._process != os.getpid():  # a connection must not be used on both sides of a fork
+        if self._process != os.getpid():  # a connection must not be used across a fork
             self._connect()
-        with _explaining(self.path), self._lock:
+        with _translated_errors(self.path), self._lock:
             return self._connection.execute(query, values).fetchall()
 
     def _connect(self) -> None:
         if not self.path.is_file():
             raise StoreError(_damage(self.path, "there is no such file"))
         self._process, self._lock = os.getpid(), threading.Lock()
-        # `rw` does not create the file, takes back what a killed process left half done, and reads files
-        # that may not be written.
-        address = f"{self.path.absolute().as_uri()}?mode=rw"
-        with _explaining(self.path):
-            self._connection = sqlite3.connect(address, uri=True, timeout=60, check_same_thread=False)
+        # Mode `rw` does not create the file, rolls back what a killed process left, and also opens read-only
+        # files.
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"
+        with _translated_errors(self.path):
+            self._connection = sqlite3.connect(uri, uri=True, timeout=60, check_same_thread=False)
         weakref.finalize(self, self._connection.close)
 
 
@@ -107,45 +111,45 @@ class _Table(Mapping[str, T]):
         self._index, self._name, self._columns, self._make = index, name, columns, make
 
     def __getitem__(self, clip_id: str) -> T:
-        found = self._index.select(
+        rows = self._index.select(
             f"select {self._columns} from {self._name} where id = ?", (_encode(clip_id),)
         )
-        if not found:
+        if not rows:
             raise KeyError(clip_id)
-        return self._make(*found[0])
+        return self._make(*rows[0])
 
     def __iter__(self) -> Iterator[str]:
-        place = 0
-        while found := self._index.select(
-            f"select place, id from {self._name} where place > ? order by place limit {_IDS_AT_ONCE}",
-            (place,),
+        last_place = 0
+        while rows := self._index.select(
+            f"select place, id from {self._name} where place > ? order by place limit {_IDS_PER_QUERY}",
+            (last_place,),
         ):
-            yield from (_decode(clip_id) for _, clip_id in found)
-            place = found[-1][0]
+            yield from (_decode(clip_id) for _, clip_id in rows)
+            last_place = rows[-1][0]
 
     def __len__(self) -> int:
         return int(self._index.select(f"select count(*) from {self._name}")[0][0])
 
 
 def write_index(folder: Path, records: Mapping[str, ClipRecord], unreadable: Mapping[str, str]) -> ClipIndex:
-    """A new index of a folder; the file appears whole or not at all, and takes the place of another."""
+    """Write a new index, atomically replacing that of the folder."""
     path = folder / INDEX_FILE
-    # A change to the file that is replaced, half done when its process was killed: not one to this file.
+    # A journal that a killed process left belongs to the old file and must not be applied to the new one.
     path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
     with replacing(path) as temporary:
         temporary.unlink(missing_ok=True)
-        with _explaining(path), closing(sqlite3.connect(temporary)) as connection:
-            connection.execute("pragma journal_mode = memory")  # no second file beside the temporary one
+        with _translated_errors(path), closing(sqlite3.connect(temporary)) as connection:
+            connection.execute("pragma journal_mode = memory")  # no journal beside the temporary file
             connection.executescript(_SCHEMA)
             with connection:
-                _enter(connection, records, unreadable)
+                _upsert(connection, records, unreadable)
     return ClipIndex(path)
 
 
-def _enter(
+def _upsert(
     connection: sqlite3.Connection, records: Mapping[str, ClipRecord], unreadable: Mapping[str, str]
 ) -> None:
-    """A clip is in one table only."""
+    """Insert or replace clips; a clip is in only one of the two tables."""
     connection.executemany(
         "insert into clips (id, frames, size, mtime_ns) values (?, ?, ?, ?) on conflict (id) do update set "
         "frames = excluded.frames, size = excluded.size, mtime_ns = excluded.mtime_ns",
@@ -161,8 +165,8 @@ def _enter(
 
 
 @contextmanager
-def _explaining(path: Path) -> Iterator[None]:
-    """SQLite's errors, with the file and what to do."""
+def _translated_errors(path: Path) -> Iterator[None]:
+    """Raise SQLite's errors as StoreError, with the file and a remedy."""
     try:
         yield
     except sqlite3.ProgrammingError:
@@ -172,16 +176,16 @@ def _explaining(path: Path) -> Iterator[None]:
         raise StoreError(
             _damage(path, str(error))
             if code in _DAMAGED
-            else f"{path}: it cannot be used just now ({error}). See to the disk, its space and permissions, "
-            "and whether another process has the file; then run the same command again."
+            else f"{path}: it cannot be used now ({error}). Check the disk space, the permissions, and whether "
+            "another process has locked the file; then run the same command again."
         ) from error
 
 
 def _damage(path: Path, what: str) -> str:
     return (
         f"{path}: the index of these features is missing or damaged ({what}). "
-        f"Delete {path.with_name(MANIFEST_FILE)} and run 'ctsan features' again: what is in the folder "
-        "will be found."
+        f"Delete {path.with_name(MANIFEST_FILE)} and run 'ctsan features' again: it reuses the maps that are "
+        "in the folder."
     )
 
 

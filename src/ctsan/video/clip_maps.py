@@ -1,4 +1,4 @@
-"""Feature maps of a clip: only of the frames that some run takes in."""
+"""Feature maps of a clip, computed only for the frames that some run uses."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ctsan.video.store import Maps
 
 
 class ClipMaps(NamedTuple):
-    """Maps of some of the frames that were sampled of a clip."""
+    """Maps of a subset of the sampled frames of a clip."""
 
-    num_frames: int  # that were sampled
-    places: NDArray[np.int64]  # (M,), of the frames with maps among them, in rising order
+    num_frames: int  # sampled frames
+    indices: NDArray[np.int64]  # (M,), sorted indices of the sampled frames with maps
     maps: Maps  # (M, h, w, C)
 
     def of(self, max_frames: int) -> Maps:
-        """The maps of the frames that a run takes in, one of those that `places` were made for."""
-        return self.maps[np.searchsorted(self.places, subsample(self.num_frames, max_frames))]
+        """The maps of the frames that a run with `max_frames` uses; `needed_frames` must have included it."""
+        return self.maps[np.searchsorted(self.indices, subsample(self.num_frames, max_frames))]
 
 
 def needed_frames(num_frames: int, max_frames: Iterable[int]) -> NDArray[np.int64]:
-    """The places of the frames that any run takes in: runs of ten frames need no maps of forty.
+    """The sorted indices of the frames that any of several runs uses.
 
     Args:
-        num_frames: that were sampled.
-        max_frames: of each run.
+        num_frames: the number of sampled frames.
+        max_frames: the limit of each run.
     """
-    return np.unique(np.concatenate([subsample(num_frames, most) for most in max_frames]))
+    return np.unique(np.concatenate([subsample(num_frames, limit) for limit in max_frames]))

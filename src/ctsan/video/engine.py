@@ -1,6 +1,7 @@
-"""What runs a backbone: ONNX Runtime on processors, PyTorch on a GPU and wherever the former is missing.
+"""The engines that run a backbone.
 
-OpenVINO runs where it is asked for. A backbone that is an ONNX file is run as it is, on the processor.
+ONNX Runtime is the default on a CPU, PyTorch on a GPU or if ONNX Runtime is not installed. OpenVINO is
+optional. A backbone that is an ONNX file always runs on the CPU.
 
 `bench/engines.py` compares the engines; they agree to `TOLERANCE`.
 """
@@ -25,24 +26,29 @@ from ctsan.io.atomic import replacing
 from ctsan.io.device import usable_cores
 from ctsan.io.paths import cache_folder
 from ctsan.video.backbones import Backbone
-from ctsan.video.backbones.onnx_network import runnable, to_input, to_maps
+from ctsan.video.backbones.onnx_model import model_up_to
+from ctsan.video.backbones.preprocessing import to_input, to_maps
 
 logger = logging.getLogger(__name__)
 
 EngineName = Literal["onnxruntime", "openvino", "torch"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
-BATCH = 4  # frames at a time: more do not make a processor faster, and cost memory
+BATCH = 4  # frames: on a CPU, more are no faster and cost memory
 GPU_BATCH = 32
-TOLERANCE = 0.01  # largest difference between the maps of two engines, whose values go to 6 and beyond
+TOLERANCE = 0.01  # the largest difference between the maps of two engines, whose values exceed 6
 
 Pixels = NDArray[np.uint8]
 Maps = NDArray[np.float16]
-Engine = Callable[[Pixels], Maps]  # (N, size, size, 3) -> (N, h, w, C); may be called from several threads
+Engine = Callable[[Pixels], Maps]  # (N, size, size, 3) -> (N, h, w, C); thread-safe
 
 
 def load_engine(backbone: Backbone, *, engine: EngineName | None = None, threads: int = 1) -> Engine:
-    """A function from frames to feature maps; `engine` None picks the fastest one here.
+    """A function from frames to feature maps.
+
+    Args:
+        engine: by default `fastest_engine`.
+        threads: per call.
 
     Raises:
         UsageError: the engine is not installed, or cannot run the backbone.
@@ -51,13 +57,13 @@ def load_engine(backbone: Backbone, *, engine: EngineName | None = None, threads
         case "torch":
             return _torch(backbone, threads)
         case "onnxruntime":
-            return _of_graph(backbone, _onnxruntime, threads)
+            return _graph_engine(backbone, _onnxruntime, threads)
         case "openvino":
-            return _of_graph(backbone, _openvino, threads)
+            return _graph_engine(backbone, _openvino, threads)
 
 
 def fastest_engine(backbone: Backbone) -> EngineName:
-    """PyTorch with a GPU, else ONNX Runtime where it is installed; an ONNX file has no choice."""
+    """PyTorch with a GPU, else ONNX Runtime if it is installed; always ONNX Runtime for an ONNX file."""
     from ctsan.io.device import best_device
 
     has_onnx = all(importlib.util.find_spec(package) for package in ("onnx", "onnxscript", "onnxruntime"))
@@ -73,20 +79,20 @@ def _in_batches(run: Callable[[Pixels], Maps], batch: int) -> Engine:
 
 
 Graph = Callable[[NDArray[Any]], NDArray[Any]]  # an ONNX network with one input and one output
-LoadGraph = Callable[[str | bytes, int], Graph]  # a file or its bytes, and the threads that it may use
+LoadGraph = Callable[[str | bytes, int], Graph]  # a path or the content of a file, and the number of threads
 
 
-def _of_graph(backbone: Backbone, load: LoadGraph, threads: int) -> Engine:
+def _graph_engine(backbone: Backbone, load: LoadGraph, threads: int) -> Engine:
     if backbone.spec.graph is None:
         return _in_batches(load(str(onnx_file(backbone)), threads), BATCH)
-    maps_of = run_network(backbone, load=load, threads=threads)
+    compute_maps = run_network(backbone, load=load, threads=threads)
 
     def run(frames: Pixels) -> Maps:
         with np.errstate(over="ignore"):
-            maps = maps_of(frames).astype(np.float16)
+            maps = compute_maps(frames).astype(np.float16)
         if not np.isfinite(maps).all():
             raise UsageError(
-                f"{backbone.weights}: it gives NaN, or numbers beyond half precision (65,504). Check its "
+                f"{backbone.weights}: it outputs NaN, or numbers beyond half precision (65,504). Check its "
                 "normalisation with 'ctsan backbone check', or name another \"output\"."
             )
         return maps
@@ -97,17 +103,19 @@ def _of_graph(backbone: Backbone, load: LoadGraph, threads: int) -> Engine:
 def run_network(
     backbone: Backbone, *, load: LoadGraph | None = None, threads: int = 1
 ) -> Callable[[Pixels], NDArray[np.float32]]:
-    """An ONNX file with preprocessing and pooling around it; the maps are not rounded."""
+    """An ONNX network with its preprocessing and pooling; the maps are float32."""
     spec = backbone.spec
     assert spec.graph is not None
-    batch = spec.graph.batch
-    network = (load or _onnxruntime)(runnable(backbone.weights, spec.graph.output), threads)
+    batch_size = spec.graph.batch
+    network = (load or _onnxruntime)(model_up_to(backbone.weights, spec.graph.output), threads)
 
     def run(frames: Pixels) -> NDArray[np.float32]:
-        given = to_input(frames, spec)
-        if batch:  # it takes so many and no other number
-            given = np.concatenate([given, np.zeros((batch - len(given), *given.shape[1:]), given.dtype)])
-        return to_maps(network(given)[: len(frames)], spec)
+        batch = to_input(frames, spec)
+        if batch_size:  # a fixed batch size: pad
+            batch = np.concatenate(
+                [batch, np.zeros((batch_size - len(batch), *batch.shape[1:]), batch.dtype)]
+            )
+        return to_maps(network(batch)[: len(frames)], spec)
 
     return run
 
@@ -119,14 +127,14 @@ def _onnxruntime(network: str | bytes, threads: int) -> Graph:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Idle threads must not spin: the other cores are decoding.
+    # Idle threads must not spin, because the other cores are decoding.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(network, options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
 
     def run(frames: NDArray[Any]) -> NDArray[Any]:
-        found: NDArray[Any] = session.run(None, {name: frames})[0]
-        return found
+        output: NDArray[Any] = session.run(None, {name: frames})[0]
+        return output
 
     return run
 
@@ -136,20 +144,21 @@ def _openvino(network: str | bytes, threads: int) -> Graph:
         import openvino
     except ImportError:
         raise UsageError(
-            "--engine openvino needs a package that is not installed. Get it: pip install 'ctsan[openvino]'"
+            "--engine openvino needs a package that is not installed. Install it: pip install "
+            "'ctsan[openvino]'"
         ) from None
     cores = usable_cores()
     options = {
         "INFERENCE_NUM_THREADS": cores,
-        "NUM_STREAMS": max(1, cores // threads),  # calls at a time
+        "NUM_STREAMS": max(1, cores // threads),  # parallel calls
         "INFERENCE_PRECISION_HINT": "f32",
     }
     core = openvino.Core()
     model = core.compile_model(core.read_model(network), "CPU", options)
 
     def run(frames: NDArray[Any]) -> NDArray[Any]:
-        found: NDArray[Any] = model.create_infer_request().infer([frames])[0]
-        return found
+        output: NDArray[Any] = model.create_infer_request().infer([frames])[0]
+        return output
 
     return run
 
@@ -157,7 +166,7 @@ def _openvino(network: str | bytes, threads: int) -> Graph:
 def _torch(backbone: Backbone, threads: int) -> Engine:
     if backbone.spec.graph is not None:
         raise UsageError(
-            f"{backbone.name} is an ONNX file, which PyTorch does not run. Take --engine onnxruntime or "
+            f"{backbone.name} is an ONNX file, which PyTorch does not run. Use --engine onnxruntime or "
             "openvino."
         )
     import torch
@@ -179,20 +188,20 @@ def _torch(backbone: Backbone, threads: int) -> Engine:
 
 
 def onnx_file(backbone: Backbone) -> Path:
-    """The backbone as ONNX, exported once and kept in the cache folder."""
+    """The backbone as an ONNX file, exported once into the cache folder."""
     path = cache_folder() / "onnx" / f"{backbone.key}-{__version__}.onnx"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock")):  # another process may be at it
+        with FileLock(path.with_suffix(".lock")):  # another process may be exporting it
             if not path.exists():
-                logger.info("Preparing %s for ONNX Runtime: once, some ten seconds.", backbone.name)
+                logger.info("Preparing %s for ONNX Runtime: once, about ten seconds.", backbone.name)
                 with replacing(path) as temporary:
                     export_onnx(backbone, temporary)
     return path
 
 
 def export_onnx(backbone: Backbone, path: Path) -> None:
-    """Write the backbone with its preprocessing and pooling as one ONNX file, any number of frames."""
+    """Write the backbone with its preprocessing and pooling as one ONNX file with a dynamic batch size."""
     import torch
 
     from ctsan.video.backbones.feature_maps import FeatureMaps
@@ -200,7 +209,7 @@ def export_onnx(backbone: Backbone, path: Path) -> None:
     example = torch.zeros((2, backbone.image_size, backbone.image_size, 3), dtype=torch.uint8)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # the exporter warns of its own deprecated parts
+        warnings.simplefilter("ignore")  # the exporter warns of its own deprecated code
         torch.onnx.export(
             FeatureMaps(backbone),
             (example,),
@@ -215,7 +224,11 @@ def export_onnx(backbone: Backbone, path: Path) -> None:
 
 
 def check_engine(name: str) -> EngineName:
-    """Raises: UsageError: no such engine."""
+    """The name as an `EngineName`.
+
+    Raises:
+        UsageError: there is no such engine.
+    """
     for engine in ENGINES:
         if name == engine:
             return engine

@@ -1,8 +1,8 @@
-"""Fill a folder with feature maps, from clips through a backbone.
+"""Extract feature maps of clips by a backbone into a store.
 
-Every worker thread takes a clip through all of it: decode, run the network on one core, write. Decoding and
-inference release Python's lock, so all cores are busy without queues in between, and memory holds one clip
-a core, however many clips there are.
+Every worker thread processes whole clips: it decodes, runs the network on one core, and writes. Decoding and
+inference release the GIL, so all cores are busy without queues, and memory holds one clip per core, however
+many clips there are.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ from ctsan.video.store import (
     write_manifest,
 )
 
-# Clips that enter the index in one transaction. Blocks are cut by their place among the sources, so that a
-# run that was killed goes on with the same transactions, and ends with the same bytes.
+# Clips per transaction of the index. Blocks are fixed ranges of the sources, so that a run that was killed
+# continues with the same transactions and ends with the same bytes.
 BLOCK = 1000
 
-Source = tuple[str, Path]  # a clip's id, and the file that its features come from
+Source = tuple[str, Path]  # a clip's id, and the file of which to compute or read its features
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one clip."""
+    """The result for one clip."""
 
     clip: str
-    record: ClipRecord | None = None  # None where the clip cannot be read
-    kept: bool = False  # it was there already
+    record: ClipRecord | None = None  # None if the clip cannot be read
+    kept: bool = False  # its features were in the store already
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of all of them."""
+    """The result for all clips."""
 
     done: int
     kept: int
-    frames: int  # of the clips that were done now
+    frames: int  # of the clips in `done`
     seconds: float
     unreadable: dict[str, str]
 
@@ -73,12 +73,16 @@ def extract_features(
     workers: int | None = None,
     on_clip: Callable[[Outcome], object] | None = None,
 ) -> Report:
-    """Decode every clip and store its maps; only what is new or changed is done.
+    """Compute and store the maps of all clips that are new or changed.
 
-    `engine` is one that `load_engine` gave for the same backbone; by default the fastest one here.
+    Args:
+        mirrored: also store maps of horizontally flipped frames.
+        engine: by default that of `load_engine` for the backbone.
+        workers: threads; by default one per usable core.
+        on_clip: called with the outcome of each clip.
 
     Raises:
-        StoreError: the folder holds features of another recipe, or cannot be written.
+        StoreError: the folder has features of another recipe, or cannot be written.
     """
     recipe = recipe_of(backbone, mirrored=mirrored)
     run = engine or load_engine(backbone)
@@ -114,7 +118,16 @@ def fill_store(
     workers: int | None = None,
     on_clip: Callable[[Outcome], object] | None = None,
 ) -> Report:
-    """Store `features_of` each source. Killed at any moment and run again, it ends with the same bytes."""
+    """Store the features of all sources that are new or changed; see `extract_features`.
+
+    Killed at any moment and run again, it ends with the same bytes.
+
+    Args:
+        features_of: computes or reads the features of one file; raises VideoError if it cannot.
+
+    Raises:
+        StoreError: the folder has features of another recipe, is in use, or cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".lock", timeout=0):
@@ -144,7 +157,7 @@ def _fill_locked(
     digest = recipe.digest()
 
     def unchanged(source: Source) -> Outcome | None:
-        """What became of a clip that need not be looked at more closely."""
+        """The outcome of a clip whose size and modification time are those of the index, else None."""
         clip_id, path = source
         record = index.clips.get(clip_id)
         try:
@@ -155,65 +168,65 @@ def _fill_locked(
             Outcome(clip_id, record, kept=True) if is_same and clip_file(folder, clip_id).exists() else None
         )
 
-    def do(source: Source) -> Outcome:
+    def process(source: Source) -> Outcome:
         clip_id, path = source
         try:
-            record = _record(path, 0)  # before reading: a change while we read is then seen next time
-            content = _file_digest(path)
+            record = _record(path, 0)  # before reading, so that the next run detects a change while reading
+            source_digest = _file_digest(path)
             header = read_header(folder, clip_id)
-            if header and (header.recipe, header.source) == (digest, content):
+            if header and (header.recipe, header.source) == (digest, source_digest):
                 return Outcome(clip_id, replace(record, frames=header.frames), kept=True)
             features = features_of(path)
         except VideoError as error:
             return Outcome(clip_id, error=str(error))
-        except (OSError, ValueError):  # it cannot even be looked at; whoever reads it knows best why
+        except (OSError, ValueError):  # inaccessible; `features_of` has the better message
             return Outcome(clip_id, error=_reason(features_of, path))
-        write_clip(folder, clip_id, features, recipe=digest, source=content)
+        write_clip(folder, clip_id, features, recipe=digest, source=source_digest)
         return Outcome(clip_id, replace(record, frames=len(features.maps)))
 
     done = kept = frames = 0
     unreadable: dict[str, str] = {}
     for start in range(0, len(sources), BLOCK):
         block = sources[start : start + BLOCK]
-        known = {source: outcome for source in block if (outcome := unchanged(source))}
-        others = [source for source in block if source not in known]
+        skipped = {source: outcome for source in block if (outcome := unchanged(source))}
+        remaining = [source for source in block if source not in skipped]
         outcomes: dict[str, Outcome] = {}
-        for outcome in chain(known.values(), _in_parallel(do, others, workers or usable_cores())):
+        for outcome in chain(skipped.values(), _in_parallel(process, remaining, workers or usable_cores())):
             outcomes[outcome.clip] = outcome
             if on_clip:
                 on_clip(outcome)
-        in_order = [outcomes[clip] for clip, _ in others]
+        in_order = [outcomes[clip] for clip, _ in remaining]
         records = {outcome.clip: outcome.record for outcome in in_order if outcome.record}
         errors = {outcome.clip: outcome.error for outcome in in_order if outcome.error}
         index.update(records, errors)
-        new = [outcome.record for outcome in in_order if outcome.record and not outcome.kept]
-        done += len(new)
-        kept += len(known) + len(records) - len(new)
-        frames += sum(record.frames for record in new)
+        new_records = [outcome.record for outcome in in_order if outcome.record and not outcome.kept]
+        done += len(new_records)
+        kept += len(skipped) + len(records) - len(new_records)
+        frames += sum(record.frames for record in new_records)
         unreadable |= errors
     return Report(done, kept, frames, time.monotonic() - started, unreadable)
 
 
 def _index_to_fill(folder: Path, recipe: Recipe) -> ClipIndex:
-    """The index of a folder, made if there is none; one of format version 1 is converted."""
+    """The index of a folder, created if there is none; format version 1 is converted."""
     manifest = read_manifest(folder) or Manifest(recipe, {}, {})
     if manifest.recipe.digest() != recipe.digest():
         raise StoreError(
-            f"{folder}: holds {manifest.recipe.backbone} features made in another way "
+            f"{folder}: contains {manifest.recipe.backbone} features made in another way "
             f"({_difference(manifest.recipe, recipe)}). Give another --out, or delete the folder."
         )
     return manifest.index or write_manifest(folder, manifest)
 
 
 def _in_parallel(
-    do: Callable[[Source], Outcome], sources: Sequence[Source], workers: int
+    process: Callable[[Source], Outcome], sources: Sequence[Source], workers: int
 ) -> Iterator[Outcome]:
-    """Outcomes as they come, never more than a few sources ahead."""
+    """Outcomes in the order of completion; at most two sources per worker are pending at a time."""
     pool = ThreadPoolExecutor(workers)
     pending: set[Future[Outcome]] = set()
     try:
         for source in sources:
-            pending.add(pool.submit(do, source))
+            pending.add(pool.submit(process, source))
             if len(pending) >= 2 * workers:
                 finished, pending = wait(pending, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in finished)
@@ -228,14 +241,14 @@ def _record(path: Path, frames: int) -> ClipRecord:
 
 
 def _reason(features_of: Callable[[Path], StoredFeatures], path: Path) -> str:
-    """Why a source cannot be read, in the words of its reader."""
+    """Why a source cannot be read, by the error of `features_of`."""
     try:
         features_of(path)
     except VideoError as error:
         return str(error)
     except (OSError, ValueError) as error:
-        return f"{path}: it cannot be read ({error}). Check that it is there and may be read."
-    return f"{path}: it could not be read just now. Run the command again."
+        return f"{path}: it cannot be read ({error}). Check that it exists, and its permissions."
+    return f"{path}: it could not be read. Run the command again."
 
 
 def _file_digest(path: Path) -> str:
@@ -243,12 +256,12 @@ def _file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _difference(there: Recipe, wanted: Recipe) -> str:
-    if there.mirrored != wanted.mirrored:
-        return "with mirrored frames" if there.mirrored else "without mirrored frames"
-    if there.backbone != wanted.backbone:
-        return f"{wanted.backbone} is wanted"
-    if (there.grid, there.channels) != (wanted.grid, wanted.channels):
-        return f"maps of {there.grid[0]}×{there.grid[1]}×{there.channels}"
-    names = sorted(set(there.details) | set(wanted.details))
-    return "other " + ", ".join(n for n in names if there.details.get(n) != wanted.details.get(n))
+def _difference(existing: Recipe, requested: Recipe) -> str:
+    if existing.mirrored != requested.mirrored:
+        return "with mirrored frames" if existing.mirrored else "without mirrored frames"
+    if existing.backbone != requested.backbone:
+        return f"{requested.backbone} is requested"
+    if (existing.grid, existing.channels) != (requested.grid, requested.channels):
+        return f"maps of {existing.grid[0]}×{existing.grid[1]}×{existing.channels}"
+    names = sorted(set(existing.details) | set(requested.details))
+    return "other " + ", ".join(n for n in names if existing.details.get(n) != requested.details.get(n))

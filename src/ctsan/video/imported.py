@@ -1,4 +1,4 @@
-"""Features that somebody else made: per-clip arrays into a store."""
+"""Import features of other software: one array per clip into a store."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from pathlib import Path
 import numpy as np
 
 from ctsan.errors import StoreError, VideoError
-from ctsan.video.backbones.onnx_network import max_pool
+from ctsan.video.backbones.preprocessing import max_pool
 from ctsan.video.extraction import Outcome, Report, Source, fill_store
 from ctsan.video.frames import MAX_FRAMES
 from ctsan.video.store import Maps, Recipe, StoredFeatures
 
 
 def arrays_of(clip_ids: Sequence[str], folder: Path) -> list[Source]:
-    """The array file of every clip: named like the clip, with its suffix replaced or followed by `.npy`.
+    """The array file of every clip: the clip's id with its suffix replaced by `.npy`, or `.npy` appended.
 
     Raises:
-        StoreError: there is no such folder, or it holds an array of none of the clips.
+        StoreError: there is no such folder, or it has no array of any clip.
     """
     if not folder.is_dir():
         raise StoreError(f"{folder}: there is no such folder. Give the one that holds the .npy files.")
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*.npy")}
+    existing = {path.relative_to(folder).as_posix() for path in folder.rglob("*.npy")}
 
-    def array_of(clip_id: str) -> str:
-        clip_id = clip_id.lstrip("/")  # a clip given by an absolute path lies at that path below
-        full = f"{clip_id}.npy"
+    def array_name(clip_id: str) -> str:
+        clip_id = clip_id.lstrip("/")  # an absolute path is repeated below the folder
+        appended = f"{clip_id}.npy"
         # A suffix begins with a letter: the ids of LSMDC end in a time, "….09.675".
-        return full if full in there else re.sub(r"(\.[A-Za-z]\w*)?$", ".npy", clip_id, count=1)
+        return appended if appended in existing else re.sub(r"(\.[A-Za-z]\w*)?$", ".npy", clip_id, count=1)
 
-    names = [array_of(clip_id) for clip_id in clip_ids]
-    if names and there.isdisjoint(names):
-        files = "1 .npy file" if len(there) == 1 else f"{len(there) or 'no'} .npy files"
-        found = ", such as ".join([files, *(f"'{name}'" for name in sorted(there)[:1])])
+    names = [array_name(clip_id) for clip_id in clip_ids]
+    if names and existing.isdisjoint(names):
+        files = "1 .npy file" if len(existing) == 1 else f"{len(existing) or 'no'} .npy files"
+        found = ", such as ".join([files, *(f"'{name}'" for name in sorted(existing)[:1])])
         raise StoreError(
             f"{folder}: no array is named like a clip: expected {folder / names[0]} for clip "
-            f"'{clip_ids[0]}', found {found}. Save one array a clip under the "
+            f"'{clip_ids[0]}', found {found}. Save one array per clip under the "
             "clip's name, in the same subfolders, with '.npy' instead of its suffix or after it."
         )
     return [(clip_id, folder / name) for clip_id, name in zip(clip_ids, names, strict=True)]
@@ -52,13 +52,17 @@ def import_features(
     workers: int | None = None,
     on_clip: Callable[[Outcome], object] | None = None,
 ) -> Report:
-    """Store per-clip `.npy` arrays, (frames, channels) or (frames, h, w, channels), under a name.
+    """Store per-clip `.npy` arrays, (frames, channels) or (frames, h, w, channels).
 
-    The first array that can be read sets grid and channels; others must agree. `pool` applies the 2x2
-    max-pool that our own features have had; more frames than `MAX_FRAMES` are thinned evenly.
+    The first readable array sets grid and channels; the others must have the same. More frames than
+    `MAX_FRAMES` are subsampled evenly.
+
+    Args:
+        name: the name of the backbone in the store.
+        pool: max-pool 2x2 cells, as ctsan does with its own backbones.
 
     Raises:
-        StoreError: no array can be read, or the folder holds features of another recipe.
+        StoreError: no array can be read, or the folder has features of another recipe.
     """
     maps = _first_readable(arrays, pool)
     recipe = Recipe(
@@ -92,18 +96,22 @@ def _by(shape: tuple[int, ...]) -> str:
 
 
 def _first_readable(arrays: Sequence[Source], pool: bool) -> Maps:
-    first: VideoError | None = None
+    reported: VideoError | None = None
     for _, path in arrays:
         try:
             return _read_array(path, pool)
         except VideoError as error:
-            if first is None or not first.path.exists():  # what is there tells more than what is missing
-                first = error
-    raise StoreError(f"None of the {len(arrays):,} arrays can be read. The first: {first}")
+            if reported is None or not reported.path.exists():  # prefer the error of a file that exists
+                reported = error
+    raise StoreError(f"None of the {len(arrays):,} arrays can be read. The first: {reported}")
 
 
 def _read_array(path: Path, pool: bool) -> Maps:
-    """(N, h, w, C) maps of an array file; an array without a grid gets one of 1x1."""
+    """Maps (N, h, w, C) of an array file; an array without a grid gets one of 1x1.
+
+    Raises:
+        VideoError: it cannot be used.
+    """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
@@ -115,7 +123,7 @@ def _read_array(path: Path, pool: bool) -> Maps:
             path, f"not a plain .npy array ({error})", "Save it with numpy.save, as numbers."
         ) from error
     if not isinstance(array, np.ndarray):
-        raise VideoError(path, "an archive of arrays, not a .npy", "Save one array a clip with numpy.save.")
+        raise VideoError(path, "an archive of arrays, not a .npy", "Save one array per clip with numpy.save.")
     if array.ndim not in (2, 4) or 0 in array.shape or array.dtype.kind != "f":
         raise VideoError(
             path,
@@ -132,6 +140,6 @@ def _read_array(path: Path, pool: bool) -> Maps:
         maps = np.ascontiguousarray(array, dtype=np.float16)
     if not np.isfinite(maps).all():
         raise VideoError(
-            path, "holds NaN, or numbers beyond half precision (65,504)", "Export the features again."
+            path, "contains NaN, or numbers beyond half precision (65,504)", "Export the features again."
         )
     return maps

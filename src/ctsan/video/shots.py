@@ -1,8 +1,8 @@
-"""A long video to its shots, in one pass that also samples their frames.
+"""Detect the shots of a long video and sample their frames, in one pass.
 
-A cut is where the colours of the picture change at once: more than they do in any case around it, so that
-fast motion and flicker cut nothing. Every picture is decoded once, and little is held of the past: memory
-does not grow with the length of the video. Where its clock jumps, a shot ends.
+A cut is a frame whose colour histogram changes much more than those of the frames around it, so that fast
+motion and flicker are not cuts. Every frame is decoded once, and only a few past frames are kept, so memory
+does not grow with the length of the video. A jump of the timestamps ends a shot.
 """
 
 from __future__ import annotations
@@ -20,66 +20,56 @@ from numpy.typing import NDArray
 from ctsan.video.frames import MAX_FRAMES, SPACING, Frames, Picture, every_frame, subsample
 
 MAX_SECONDS = 30.0  # longer shots are split
-MIN_SECONDS = 1.0  # shorter ones belong to the shot before
+MIN_SECONDS = 1.0  # shorter shots are merged with the previous one
 
-# Chosen on joined five-second pieces of web videos (docs/search.md).
-_CHANGE = 0.25  # the least share of the colours that a cut changes
-_TIMES_AROUND = 3.0  # and how many times as much as changes between the pictures around it
-_AROUND = 2  # pictures on each side
-_STILL = 0.01  # so much changes between pictures that look the same
+# Tuned on concatenated five-second pieces of web videos (docs/search.md).
+_MIN_CHANGE = 0.25  # of the colour histogram at a cut
+_MIN_RATIO = 3.0  # of the change at a cut to the mean change around it
+_NEIGHBOURS = 2  # frames on each side
+_NOISE = 0.01  # the change between frames that look the same
 
-_LOOK = (48, 36)  # width and height in which pictures are compared
-_REGIONS, _SHADES = 2, 4  # of both sides; of each colour
+_COMPARE_SIZE = (48, 36)  # width and height at which frames are compared
+_REGIONS, _SHADES = 2, 4  # bins per spatial axis and per colour channel
 _ROUNDING = 1e-3  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """Seconds in the source, as a player counts them from its first picture."""
+    """Start and end in seconds from the first frame of the source, as in a player."""
 
     start: float
     end: float
 
 
-class _Piece(NamedTuple):
-    """A shot that may still be joined with the next one."""
+class _SampledShot(NamedTuple):
+    """A shot that may still be merged with the next one."""
 
     shot: Shot
-    taken: list[tuple[NDArray[np.uint8] | None, float]]  # pixels where they are wanted, times
+    samples: list[tuple[NDArray[np.uint8], float]]  # pixels and time
 
 
-class _Seen(NamedTuple):
+class _TimedFrame(NamedTuple):
     picture: Picture
-    time: float  # from the first picture on
-    change: float  # of the colours since the picture before, from 0 to 1
-
-
-def shots_of(path: Path) -> Iterator[Shot]:
-    """The shots of a video in turn; a picture is one shot of no length.
-
-    Raises:
-        VideoError: the video cannot be read.
-    """
-    for piece in _pieces(path, size=None):
-        yield piece.shot
+    time: float  # seconds from the first frame
+    change: float  # of the colour histogram since the previous frame, from 0 to 1
 
 
 def frames_of_shots(
     path: Path, *, size: int, spacing: float = SPACING, max_frames: int = MAX_FRAMES
 ) -> Iterator[tuple[Shot, Frames]]:
-    """Every shot with its frames, sampled from its start on as `sample_frames` does with a clip.
+    """Every shot with its frames, sampled as `sample_frames` samples a clip; an image is a shot of length 0.
 
     Raises:
         VideoError: the video cannot be read.
     """
-    for shot, taken in _pieces(path, size=size, spacing=spacing):
-        chosen = [taken[place] for place in subsample(len(taken), max_frames)]
-        pixels = np.stack([pixels for pixels, _ in chosen if pixels is not None])
-        yield shot, Frames(pixels, np.array([time for _, time in chosen]))
+    for shot, samples in _merged_shots(path, size=size, spacing=spacing):
+        kept = [samples[index] for index in subsample(len(samples), max_frames)]
+        pixels = np.stack([pixels for pixels, _ in kept])
+        yield shot, Frames(pixels, np.array([time for _, time in kept]))
 
 
-def frames_of_sizes(path: Path, sizes: Sequence[int]) -> Iterator[tuple[Shot, dict[int, Frames]]]:
-    """Every shot with its frames in several sizes; the video is decoded once for each.
+def frames_of_shots_by_size(path: Path, sizes: Sequence[int]) -> Iterator[tuple[Shot, dict[int, Frames]]]:
+    """Every shot with its frames in several sizes; the video is decoded once per size.
 
     Raises:
         VideoError: the video cannot be read.
@@ -88,87 +78,91 @@ def frames_of_sizes(path: Path, sizes: Sequence[int]) -> Iterator[tuple[Shot, di
         yield parts[0][0], {size: frames for size, (_, frames) in zip(sizes, parts, strict=True)}
 
 
-def _pieces(path: Path, *, size: int | None, spacing: float = SPACING) -> Iterator[_Piece]:
-    """Shots of a second or more: what is shorter goes to the shot before, or after if there is none."""
-    held: _Piece | None = None
-    for piece in _raw_pieces(_seen(path), size=size, spacing=spacing):
-        if held is None:
-            held = piece
-        elif held.shot.end == piece.shot.start and (
-            _is_short(held) or (_is_short(piece) and _length(held) < MAX_SECONDS)
+def _merged_shots(path: Path, *, size: int, spacing: float) -> Iterator[_SampledShot]:
+    """Shots of `MIN_SECONDS` or more: a shorter one is merged with the previous one, the first with the next."""
+    current: _SampledShot | None = None
+    for following in _raw_shots(_timed_frames(path), size=size, spacing=spacing):
+        if current is None:
+            current = following
+        elif current.shot.end == following.shot.start and (
+            _is_short(current) or (_is_short(following) and _length(current) < MAX_SECONDS)
         ):
-            held = _Piece(Shot(held.shot.start, piece.shot.end), held.taken + piece.taken)
+            current = _SampledShot(
+                Shot(current.shot.start, following.shot.end), current.samples + following.samples
+            )
         else:
-            yield held
-            held = piece
-    if held is not None:
-        yield held
+            yield current
+            current = following
+    if current is not None:
+        yield current
 
 
-def _raw_pieces(seen: Iterable[_Seen], *, size: int | None, spacing: float) -> Iterator[_Piece]:
-    """From each cut to the next, or as long as a shot may be.
+def _raw_shots(frames: Iterable[_TimedFrame], *, size: int, spacing: float) -> Iterator[_SampledShot]:
+    """Shots from each cut to the next, of at most `MAX_SECONDS`.
 
-    A picture that stays longer ends its shot at that length: the clock of the video may have jumped by years.
+    A frame that is shown for longer ends its shot at that length, because the timestamps of a video may jump
+    by years.
     """
-    start, due, last = 0.0, 0.0, 0.0
-    taken: list[tuple[NDArray[np.uint8] | None, float]] = []
-    shown: tuple[Picture, float] | None = None  # the picture before
+    start, next_sample, last_duration = 0.0, 0.0, 0.0
+    samples: list[tuple[NDArray[np.uint8], float]] = []
+    previous: tuple[Picture, float] | None = None
 
-    def take() -> None:
-        if shown and (not taken or taken[-1][1] < shown[1]):
-            taken.append((shown[0]((size, size)) if size else None, shown[1]))
+    def sample_previous() -> None:
+        if previous and (not samples or samples[-1][1] < previous[1]):
+            samples.append((previous[0]((size, size)), previous[1]))
 
-    for picture, time, is_cut in _cuts(seen):
-        if shown and due < time - _ROUNDING:  # what was on the screen when samples were due
-            take()
-            due += spacing * math.ceil((time - _ROUNDING - due) / spacing)
-        stays = time - shown[1] if shown else 0.0
-        if shown and (is_cut or time - start > MAX_SECONDS - _ROUNDING):
-            yield _Piece(Shot(start, start + MAX_SECONDS if stays > MAX_SECONDS else time), taken)
-            start = due = time
-            taken = []
-        last = min(stays, MAX_SECONDS)
-        shown = picture, time
-    if shown is not None:
-        end = shown[1] + last  # the last picture is shown as long as the one before
-        if due < end or not taken:
-            take()
-        yield _Piece(Shot(start, end), taken)
-
-
-def _cuts(seen: Iterable[_Seen]) -> Iterator[tuple[Picture, float, bool]]:
-    """Pictures with their times, and whether a shot begins with them; a few pictures late."""
-    window: deque[_Seen] = deque(maxlen=2 * _AROUND + 1)
-    ahead: deque[_Seen] = deque()
-    for one in seen:
-        window.append(one)
-        ahead.append(one)
-        if len(ahead) > _AROUND:
-            now = ahead.popleft()
-            yield now.picture, now.time, _is_cut(now, window)
-    for now in ahead:
-        yield now.picture, now.time, _is_cut(now, window)
+    for picture, time, is_cut in _cuts(frames):
+        if previous and next_sample < time - _ROUNDING:  # the previous frame was shown at the sample's time
+            sample_previous()
+            next_sample += spacing * math.ceil((time - _ROUNDING - next_sample) / spacing)
+        duration = time - previous[1] if previous else 0.0
+        if previous and (is_cut or time - start > MAX_SECONDS - _ROUNDING):
+            end = start + MAX_SECONDS if duration > MAX_SECONDS else time
+            yield _SampledShot(Shot(start, end), samples)
+            start = next_sample = time
+            samples = []
+        last_duration = min(duration, MAX_SECONDS)
+        previous = picture, time
+    if previous is not None:
+        end = previous[1] + last_duration  # the last frame is shown for as long as the one before
+        if next_sample < end or not samples:
+            sample_previous()
+        yield _SampledShot(Shot(start, end), samples)
 
 
-def _is_cut(now: _Seen, window: Iterable[_Seen]) -> bool:
-    around = [one.change for one in window if one is not now and abs(one.time - now.time) < 1]
-    usual = sum(around) / len(around) if around else 0.0
-    return now.change > max(_CHANGE, _TIMES_AROUND * (usual + _STILL))
+def _cuts(frames: Iterable[_TimedFrame]) -> Iterator[tuple[Picture, float, bool]]:
+    """Frames with their times, and whether they begin a shot; delayed by `_NEIGHBOURS` frames."""
+    window: deque[_TimedFrame] = deque(maxlen=2 * _NEIGHBOURS + 1)
+    pending: deque[_TimedFrame] = deque()
+    for frame in frames:
+        window.append(frame)
+        pending.append(frame)
+        if len(pending) > _NEIGHBOURS:
+            oldest = pending.popleft()
+            yield oldest.picture, oldest.time, _is_cut(oldest, window)
+    for frame in pending:
+        yield frame.picture, frame.time, _is_cut(frame, window)
 
 
-def _seen(path: Path) -> Iterator[_Seen]:
-    first: float | None = None
-    before: NDArray[np.float64] | None = None
+def _is_cut(frame: _TimedFrame, window: Iterable[_TimedFrame]) -> bool:
+    around = [other.change for other in window if other is not frame and abs(other.time - frame.time) < 1]
+    mean_change = sum(around) / len(around) if around else 0.0
+    return frame.change > max(_MIN_CHANGE, _MIN_RATIO * (mean_change + _NOISE))
+
+
+def _timed_frames(path: Path) -> Iterator[_TimedFrame]:
+    first_time: float | None = None
+    previous: NDArray[np.float64] | None = None
     for picture, time in every_frame(path):
-        first = time if first is None else first
-        colours = _colours(picture(_LOOK))
-        change = 0.0 if before is None else float(np.abs(colours - before).sum()) / 2
-        before = colours
-        yield _Seen(picture, time - first, change)
+        first_time = time if first_time is None else first_time
+        histogram = _colour_histogram(picture(_COMPARE_SIZE))
+        change = 0.0 if previous is None else float(np.abs(histogram - previous).sum()) / 2
+        previous = histogram
+        yield _TimedFrame(picture, time - first_time, change)
 
 
-def _colours(pixels: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """The share of each colour in each region of a picture; all add up to one."""
+def _colour_histogram(pixels: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """The share of each colour in each region of a frame; the shares sum to 1."""
     height, width, _ = pixels.shape
     red, green, blue = np.moveaxis(pixels.astype(np.int64) * _SHADES // 256, -1, 0)
     rows = np.arange(height)[:, None] * _REGIONS // height
@@ -179,9 +173,9 @@ def _colours(pixels: NDArray[np.uint8]) -> NDArray[np.float64]:
     return shares
 
 
-def _is_short(piece: _Piece) -> bool:
-    return _length(piece) < MIN_SECONDS
+def _is_short(sampled: _SampledShot) -> bool:
+    return _length(sampled) < MIN_SECONDS
 
 
-def _length(piece: _Piece) -> float:
-    return piece.shot.end - piece.shot.start
+def _length(sampled: _SampledShot) -> float:
+    return sampled.shot.end - sampled.shot.start

@@ -1,13 +1,13 @@
-"""Feature maps on disk: one safetensors file a clip, memory-mapped, and an index of the clips.
+"""The feature store: one memory-mapped safetensors file per clip, and an index of the clips.
 
     FOLDER/manifest.json                 how the maps were made
-    FOLDER/index.sqlite                  every clip with its frames; what could not be read; see clip_index.py
-    FOLDER/clips/3f/3fa4….safetensors    maps (N, h, w, C) float16, times (N,), mirrored maps if asked for
+    FOLDER/index.sqlite                  readable and unreadable clips, see clip_index.py
+    FOLDER/clips/3f/3fa4….safetensors    maps (N, h, w, C) float16, times (N,), optionally mirrored maps
 
-A clip's file says itself what it was made from and how, so a folder is whole at every moment: files appear
-complete or not at all, and a run that was killed goes on from what is there.
+A clip's file contains digests of its source and recipe, and is written atomically. So a folder is consistent
+at every moment, and a run that was killed continues from the existing files.
 
-Format version 1 has every clip in the manifest instead. It is read as it is; filling the folder converts it.
+Format version 1 has every clip in the manifest instead. It can be read, and extraction converts it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Maps = NDArray[np.float16]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How maps were made. Maps of two recipes never stand in one folder."""
+    """How maps were made. All maps of a folder have the same recipe."""
 
     backbone: str
     grid: tuple[int, int]
@@ -49,30 +49,30 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class StoredFeatures:
-    """One clip's maps, and the times of its frames in the source where they are known."""
+    """One clip's maps, and the timestamps of its frames if they are known."""
 
     maps: Maps  # (N, h, w, C)
     times: NDArray[np.float64] | None  # (N,)
-    mirrored: Maps | None = None  # maps of the frames turned left to right
+    mirrored: Maps | None = None  # maps of the horizontally flipped frames
 
 
 @dataclass(frozen=True, slots=True)
 class ClipHeader:
-    """What a clip's file says of itself."""
+    """The header of a clip's file."""
 
     recipe: str  # digest of the recipe
-    source: str  # digest of the clip, or of the array it was imported from
+    source: str  # digest of the clip, or of the imported array
     frames: int
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """How a folder's maps were made, its clips, and why others could not be read."""
+    """The recipe of a folder, its clips, and the errors of unreadable ones."""
 
     recipe: Recipe
     clips: Mapping[str, ClipRecord]
     unreadable: Mapping[str, str]
-    index: ClipIndex | None = None  # where clips and unreadable stand; None of format version 1
+    index: ClipIndex | None = None  # the index behind the two mappings; None in format version 1
 
 
 class FeatureStore:
@@ -137,14 +137,14 @@ def write_clip(folder: Path, clip_id: str, features: StoredFeatures, *, recipe: 
         tensors["times"] = features.times
     if features.mirrored is not None:
         tensors["mirrored"] = features.mirrored
-    # One metadata entry only: the library writes several in an order that changes from run to run.
+    # A single metadata entry, because safetensors writes several in random order.
     header = {"clip": clip_id, "recipe": recipe, "source": source}
     with replacing(clip_file(folder, clip_id)) as temporary:
         temporary.write_bytes(save(tensors, metadata={FORMAT: json.dumps(header, sort_keys=True)}))
 
 
 def read_header(folder: Path, clip_id: str) -> ClipHeader | None:
-    """What stands in the file of a clip; None where there is none that can be used."""
+    """The header of a clip's file; None if the file is missing or damaged."""
     try:
         with safe_open(clip_file(folder, clip_id), framework="numpy") as file:
             header = json.loads((file.metadata() or {})[FORMAT])
@@ -155,13 +155,13 @@ def read_header(folder: Path, clip_id: str) -> ClipHeader | None:
 
 
 def clip_file(folder: Path, clip_id: str) -> Path:
-    """Named by a digest: an id may hold anything, slashes and 300 letters included."""
+    """The file of a clip, named by a digest because an id may be any string, with slashes or very long."""
     name = hashlib.sha256(clip_id.encode(errors="surrogatepass")).hexdigest()[:32]
     return folder / "clips" / name[:2] / f"{name}.safetensors"
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> ClipIndex:
-    """Write manifest and index anew. Until the manifest is there, the folder stays what it was."""
+    """Write a new index, then the manifest; until the manifest is replaced, the old one is valid."""
     folder.mkdir(parents=True, exist_ok=True)
     index = write_index(folder, manifest.clips, manifest.unreadable)
     write_json(
@@ -171,10 +171,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> ClipIndex:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where there is none.
+    """The manifest of a folder; None if there is none.
 
     Raises:
-        StoreError: there is one, but damaged, foreign or of another version; or its index is.
+        StoreError: the manifest or its index is damaged, or of another format or version.
     """
     path = folder / MANIFEST_FILE
     if not path.exists():
@@ -192,8 +192,8 @@ def read_manifest(folder: Path) -> Manifest | None:
             return Manifest(recipe, clips, value["unreadable"])
     except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise StoreError(
-            f"{path}: not a manifest of features ({error}). Delete it and run 'ctsan features' again: "
-            "what is in the folder will be found."
+            f"{path}: not a manifest of features ({error}). Delete it and run 'ctsan features' again: it "
+            "reuses the maps that are in the folder."
         ) from error
     if version != VERSION:
         raise StoreError(

@@ -1,4 +1,4 @@
-"""The feature stores of several corpora as one, without copying."""
+"""A read-only union of the feature stores of several corpora."""
 
 from __future__ import annotations
 
@@ -10,85 +10,92 @@ from ctsan.video.store import FeatureStore, Manifest, StoredFeatures
 
 
 class FeatureStoreUnion(FeatureStore):
-    """Random access to the maps of several folders of one recipe."""
+    """Random access to the maps of several stores with the same recipe."""
 
     def __init__(self, stores: Sequence[FeatureStore], ids: Sequence[Mapping[str, str]]) -> None:
-        """A view of the clips that `ids` names.
+        """A view of the clips in `ids`.
 
         Args:
-            ids: for each store, from a clip's id there to its id here, which no other clip has.
+            ids: for each store, from a clip's id in the store to its id in the union, which is unique.
 
         Raises:
-            StoreError: two stores were made in different ways, or are one folder with a clip of both corpora.
+            StoreError: the recipes differ, or two corpora with the same clip id share a folder.
         """
         first = stores[0]
         recipe = first.manifest.recipe
         for store in stores[1:]:
             if store.manifest.recipe != recipe:
                 raise StoreError(
-                    f"{store.folder}: these features ({_described(store)}) were made in another way than "
-                    f"those in {first.folder} ({_described(first)}). Make both by one 'ctsan features'."
+                    f"{store.folder}: these features ({_recipe_summary(store)}) were made in another way than "
+                    f"those in {first.folder} ({_recipe_summary(first)}). Make both by one 'ctsan features'."
                 )
         _check_folders(stores, ids)
         self.folder = first.folder
         self.folders = tuple(store.folder for store in stores)
-        self._places = {
-            new: (store, old)
-            for store, own in zip(stores, ids, strict=True)
-            for old, new in own.items()
-            if old in store
+        self._locations = {
+            union_id: (store, store_id)
+            for store, store_ids in zip(stores, ids, strict=True)
+            for store_id, union_id in store_ids.items()
+            if store_id in store
         }
         self.manifest = Manifest(
             recipe=recipe,
-            clips={new: store.manifest.clips[old] for new, (store, old) in self._places.items()},
+            clips={
+                union_id: store.manifest.clips[store_id]
+                for union_id, (store, store_id) in self._locations.items()
+            },
             unreadable={
-                own[old]: reason
-                for store, own in zip(stores, ids, strict=True)
-                for old, reason in store.manifest.unreadable.items()
-                if old in own
+                store_ids[store_id]: reason
+                for store, store_ids in zip(stores, ids, strict=True)
+                for store_id, reason in store.manifest.unreadable.items()
+                if store_id in store_ids
             },
         )
 
     def __getitem__(self, clip_id: str) -> StoredFeatures:
         """Raises:
-        StoreError: no folder holds the clip, or its file is damaged.
+        StoreError: no store has the clip, or its file is damaged.
         """
-        if clip_id not in self._places:
+        if clip_id not in self._locations:
             reason = self.manifest.unreadable.get(clip_id, "it was not in the corpora when they were made")
             raise StoreError(f"{folders_of(self)}: no features of clip '{clip_id}': {reason}")
-        store, own = self._places[clip_id]
-        return store[own]
+        store, store_id = self._locations[clip_id]
+        return store[store_id]
 
 
 def open_stores(folders: Sequence[Path], ids: Sequence[Mapping[str, str]]) -> FeatureStore:
-    """The features in one folder, or in several as one; `ids` as for `FeatureStoreUnion`.
+    """The store of one folder, or the union of several; `ids` as for `FeatureStoreUnion`.
 
     Raises:
-        StoreError: a folder holds no features, or they do not go together.
+        StoreError: a folder is not a feature store, or the stores cannot be combined.
     """
     stores = [FeatureStore(folder) for folder in folders]
     return stores[0] if len(stores) == 1 else FeatureStoreUnion(stores, ids)
 
 
 def folders_of(store: FeatureStore) -> str:
-    """Where features are, for messages."""
+    """The folder or folders of a store, for messages."""
     return ", ".join(map(str, store.folders if isinstance(store, FeatureStoreUnion) else [store.folder]))
 
 
 def _check_folders(stores: Sequence[FeatureStore], ids: Sequence[Mapping[str, str]]) -> None:
-    """One folder may hold two corpora, but one clip of an id only: another corpus' would be taken for it."""
-    clips: dict[Path, set[str]] = {}
-    for store, own in zip(stores, ids, strict=True):
-        held = clips.setdefault(store.folder.resolve(), set())
-        if both := sorted(held & own.keys()):
+    """Two corpora may share a folder unless they have a clip id in common, which has only one set of features.
+
+    Raises:
+        StoreError: they have.
+    """
+    ids_by_folder: dict[Path, set[str]] = {}
+    for store, store_ids in zip(stores, ids, strict=True):
+        folder_ids = ids_by_folder.setdefault(store.folder.resolve(), set())
+        if shared := sorted(folder_ids & store_ids.keys()):
             raise StoreError(
-                f"{store.folder}: one folder for two corpora that both have a clip '{both[0]}', and it holds "
+                f"{store.folder}: one folder for two corpora that both have a clip '{shared[0]}', and it has "
                 "the features of one of them only. Make each corpus a folder of its own."
             )
-        held.update(own)
+        folder_ids.update(store_ids)
 
 
-def _described(store: FeatureStore) -> str:
+def _recipe_summary(store: FeatureStore) -> str:
     recipe = store.manifest.recipe
     height, width = recipe.grid
     mirrored = ", mirrored frames too" if recipe.mirrored else ""

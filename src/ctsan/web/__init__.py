@@ -1,1 +1,1 @@
-"""A page and a JSON API over a predictor and a library, on this machine."""
+"""The web page and its JSON API: `ctsan serve`."""

@@ -1,4 +1,4 @@
-"""Answers of a predictor as objects of the API, to several questions of the same kind at once."""
+"""Convert predictor results to API objects. Each function answers a batch of requests of one kind."""
 
 from __future__ import annotations
 
@@ -17,124 +17,142 @@ from ctsan.web.feature_cache import ClipPredictor
 
 Q = TypeVar("Q")
 
-Asked: TypeAlias = tuple[Path, Q]  # a clip's id, and what is asked about it
+ClipRequest: TypeAlias = tuple[Path, Q]  # the clip's id, and the parameters of the request
 
 _MAX_BLANKS = 4
 _DIGITS = 4
 
 
-def descriptions(predictor: ClipPredictor, clips: Sequence[Asked[None]]) -> list[schema.DescriptionAnswer]:
-    """Clips are described together."""
-    found = predictor.described([clip for clip, _ in clips])
-    return [_description(predictor, clip, each) for (clip, _), each in zip(clips, found, strict=True)]
+def describe_clips(
+    predictor: ClipPredictor, requests: Sequence[ClipRequest[None]]
+) -> list[schema.DescriptionAnswer]:
+    descriptions = predictor.describe_cached([clip for clip, _ in requests])
+    return [
+        _description_answer(predictor, clip, description)
+        for (clip, _), description in zip(requests, descriptions, strict=True)
+    ]
 
 
-def concepts(predictor: ClipPredictor, clips: Sequence[Asked[None]]) -> list[list[schema.ConceptWord]]:
-    return [listed(predictor.concepts(clip)) for clip, _ in clips]
+def list_concepts(
+    predictor: ClipPredictor, requests: Sequence[ClipRequest[None]]
+) -> list[list[schema.ConceptWord]]:
+    return [concept_list(predictor.concepts(clip)) for clip, _ in requests]
 
 
-def traces(predictor: ClipPredictor, asked: Sequence[Asked[str | None]]) -> list[schema.TracesAnswer]:
+def trace_clips(
+    predictor: ClipPredictor, requests: Sequence[ClipRequest[str | None]]
+) -> list[schema.TracesAnswer]:
     """Args:
-    asked: clips, each with a concept word to follow if any.
+    requests: clips, each with an additional concept word to trace, or None.
     """
-    predictor.described([clip for clip, _ in asked])
-    return [_traces(predictor.trace(clip, concept=concept)) for clip, concept in asked]
+    predictor.describe_cached([clip for clip, _ in requests])
+    return [_traces_answer(predictor.trace(clip, concept=concept)) for clip, concept in requests]
 
 
-def fillings(
-    predictor: ClipPredictor, asked: Sequence[Asked[schema.FillQuestion]]
+def fill_blanks(
+    predictor: ClipPredictor, requests: Sequence[ClipRequest[schema.FillQuestion]]
 ) -> list[schema.FillAnswer]:
-    predictor.prepare((clip for clip, _ in asked), "fill")
-    return [_filling(predictor, clip, question) for clip, question in asked]
+    predictor.prepare((clip for clip, _ in requests), "fill")
+    return [_fill_answer(predictor, clip, question) for clip, question in requests]
 
 
-def choices(
-    predictor: ClipPredictor, asked: Sequence[Asked[schema.ChooseQuestion]]
+def choose_sentences(
+    predictor: ClipPredictor, requests: Sequence[ClipRequest[schema.ChooseQuestion]]
 ) -> list[schema.ChooseAnswer]:
-    predictor.prepare((clip for clip, _ in asked), "choose")
-    return [_choice(predictor.choose(clip, question.sentences)) for clip, question in asked]
+    predictor.prepare((clip for clip, _ in requests), "choose")
+    return [_choose_answer(predictor.choose(clip, question.sentences)) for clip, question in requests]
 
 
-def listed(found: Iterable[Concept]) -> list[schema.ConceptWord]:
-    return [schema.ConceptWord(word=each.word, confidence=round(each.confidence, _DIGITS)) for each in found]
+def concept_list(concepts: Iterable[Concept]) -> list[schema.ConceptWord]:
+    return [
+        schema.ConceptWord(word=concept.word, confidence=round(concept.confidence, _DIGITS))
+        for concept in concepts
+    ]
 
 
-def _description(predictor: ClipPredictor, clip: Path, found: Description) -> schema.DescriptionAnswer:
-    """Words come with what they owe to concept words, by all runs that said them, and with the attention of
-    the run that looks: runs that say a sentence together have none in common.
+def _description_answer(
+    predictor: ClipPredictor, clip: Path, description: Description
+) -> schema.DescriptionAnswer:
+    """The effects of concept words are those of the whole ensemble. Attention is that of the one run with
+    traces, because the runs of an ensemble have no common attention.
     """
-    best = found.captions[0]
-    words = best.text.split()
+    caption = description.captions[0]
+    words = caption.text.split()
     attended: list[str] = []
-    weights: list[list[float]] = [[] for _ in words]
+    attention: list[list[float]] = [[] for _ in words]
     tracing = predictor.trace(clip) if predictor.can_trace else None
     if tracing is not None and tracing.output_weights is not None:
-        attended = [each.word for each in tracing.concepts]
-        weights = _listed(tracing.output_weights)
+        attended = [concept.word for concept in tracing.concepts]
+        attention = _to_list(tracing.output_weights)
     return schema.DescriptionAnswer(
-        caption=best.text,
-        score=best.score,
+        caption=caption.text,
+        score=caption.score,
         words=[
-            _said_word(word, own, tracing.effects if tracing else None, place)
-            for place, (word, own) in enumerate(zip(words, weights, strict=True))
+            _caption_word(word, weights, tracing.effects if tracing else None, position)
+            for position, (word, weights) in enumerate(zip(words, attention, strict=True))
         ],
         said_by=predictor.num_describing,
         run=tracing.run_name if tracing else None,
         attended=attended,
-        concepts=listed(found.concepts),
+        concepts=concept_list(description.concepts),
     )
 
 
-def _said_word(word: str, attention: list[float], effects: Effects | None, place: int) -> schema.SaidWord:
+def _caption_word(
+    word: str, attention: list[float], effects: Effects | None, position: int
+) -> schema.CaptionWord:
     if effects is None:
-        return schema.SaidWord(word=word, attention=attention, owes=[], effect=None)
-    owes = [
-        schema.OwedConcept(word=each.word, effect=round(each.effect, _DIGITS)) for each in effects.owed(place)
+        return schema.CaptionWord(word=word, attention=attention, owes=[], effect=None)
+    strongest = [
+        schema.ConceptEffect(word=concept.word, effect=round(concept.effect, _DIGITS))
+        for concept in effects.owed(position)
     ]
-    together = round(float(effects.together[place]), _DIGITS)
-    return schema.SaidWord(word=word, attention=attention, owes=owes, effect=together)
+    total = round(float(effects.together[position]), _DIGITS)
+    return schema.CaptionWord(word=word, attention=attention, owes=strongest, effect=total)
 
 
-def _traces(tracing: Tracing) -> schema.TracesAnswer:
+def _traces_answer(tracing: Tracing) -> schema.TracesAnswer:
     return schema.TracesAnswer(
-        times=_listed(tracing.times - tracing.times[0]),
-        rows=_listed(tracing.rows),
-        columns=_listed(tracing.columns),
-        attention=_listed(tracing.attention),
+        times=_to_list(tracing.times - tracing.times[0]),
+        rows=_to_list(tracing.rows),
+        columns=_to_list(tracing.columns),
+        attention=_to_list(tracing.attention),
         concepts=[
-            schema.RaisedConcept(
-                word=each.word,
-                confidence=each.confidence,
-                probe_confidence=float(own) if tracing.has_probe else None,
-                shares=_listed(shares),
+            schema.TracedConcept(
+                word=concept.word,
+                confidence=concept.confidence,
+                probe_confidence=float(probe_confidence) if tracing.has_probe else None,
+                shares=_to_list(shares),
             )
-            for each, own, shares in zip(
+            for concept, probe_confidence, shares in zip(
                 tracing.raised, tracing.probe_confidences, tracing.shares, strict=True
             )
         ],
     )
 
 
-def _filling(predictor: ClipPredictor, clip: Path, question: schema.FillQuestion) -> schema.FillAnswer:
+def _fill_answer(predictor: ClipPredictor, clip: Path, question: schema.FillQuestion) -> schema.FillAnswer:
     if len(split_at_blanks(question.sentence)) > _MAX_BLANKS + 1:
         raise RequestError(f"The sentence has more than {_MAX_BLANKS} blanks. Leave out some.")
-    found = predictor.fill(clip, question.sentence, n_best=question.n_best)
+    filling = predictor.fill(clip, question.sentence, n_best=question.n_best)
     return schema.FillAnswer(
-        filled=found.filled,
+        filled=filling.filled,
         blanks=[
-            [schema.FilledWord(word=each.word, probability=each.probability) for each in blank.answers]
-            for blank in found.blanks
+            [schema.FilledWord(word=answer.word, probability=answer.probability) for answer in blank.answers]
+            for blank in filling.blanks
         ],
-        unknown=list(found.unknown),
+        unknown=list(filling.unknown),
     )
 
 
-def _choice(found: Choice) -> schema.ChooseAnswer:
+def _choose_answer(choice: Choice) -> schema.ChooseAnswer:
     return schema.ChooseAnswer(
-        choice=found.choice, scores=[each.score for each in found.choices], unknown=list(found.unknown)
+        choice=choice.choice,
+        scores=[sentence.score for sentence in choice.choices],
+        unknown=list(choice.unknown),
     )
 
 
-def _listed(array: NDArray[np.floating]) -> Any:
-    """Lists, as deep as the array; pydantic checks how deep."""
+def _to_list(array: NDArray[np.floating]) -> Any:
+    """Rounded nested lists. The depth depends on the array; pydantic validates it."""
     return array.astype(float).round(_DIGITS).tolist()

@@ -1,4 +1,4 @@
-"""The application: the page, and the JSON API under /api."""
+"""The ASGI application: the page, and the JSON API under /api."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from starlette.types import ASGIApp
 from ctsan import __version__
 from ctsan.errors import CtsanError, StoreError
 from ctsan.web import library_routes, routes
-from ctsan.web.errors import BusyError, RequestError, UnknownError
+from ctsan.web.errors import BusyError, NotFoundError, RequestError
 from ctsan.web.feature_cache import ClipPredictor
 from ctsan.web.limits import Limits
-from ctsan.web.security import Guard, error_body
+from ctsan.web.security import SecurityMiddleware, error_body
 from ctsan.web.service import Service
 
 logger = logging.getLogger(__name__)
 
 STATIC = Path(__file__).parent / "static"
 
-_ABOUT = """Ask trained CT-SAN models about clips. `POST /api/clips` takes a file and gives an id; every
-question about the clip waits until it has been read. Errors are `{"error": {"code", "message"}}`; 429 says:
-try again after `Retry-After` seconds."""
+_DESCRIPTION = """Ask trained CT-SAN models about clips. `POST /api/clips` takes a file and returns an id;
+every question about the clip waits until the clip has been read. Errors are `{"error": {"code", "message"}}`.
+After 429, try again after `Retry-After` seconds."""
 
 
 def create_app(
@@ -41,13 +41,13 @@ def create_app(
     token: str | None = None,
     host: str = "localhost",
 ) -> ASGIApp:
-    """What a server runs.
+    """Build the application.
 
     Args:
-        library: folder of one that can be searched.
-        weights: the backbone's file where it is not installed with ctsan.
-        token: that clients must show; None where only this machine reaches the server.
-        host: where it listens.
+        library: folder of a library to search.
+        weights: the backbone's weights, if they are not installed with ctsan.
+        token: required from clients; None if the server listens on the loopback interface only.
+        host: the address that the server listens on.
     """
     limits = limits or Limits()
     service = Service(predictor, limits, library=library, weights=weights)
@@ -63,21 +63,21 @@ def create_app(
     app = FastAPI(
         title="ctsan",
         version=__version__,
-        description=_ABOUT,
+        description=_DESCRIPTION,
         lifespan=lifespan,
         openapi_url="/api/openapi.json",
-        docs_url=None,  # they load scripts from elsewhere
+        docs_url=None,  # the built-in docs load scripts from a CDN
         redoc_url=None,
     )
     app.state.service = service
     app.include_router(routes.router)
     app.include_router(library_routes.router)
     app.add_middleware(GZipMiddleware, minimum_size=4096)
-    app.add_exception_handler(CtsanError, _explain)
-    app.add_exception_handler(StoreError, _admit_store)
-    app.add_exception_handler(RequestValidationError, _explain_invalid)
-    app.add_exception_handler(HTTPException, _explain_http)
-    app.add_exception_handler(Exception, _admit)
+    app.add_exception_handler(CtsanError, _handle_ctsan_error)
+    app.add_exception_handler(StoreError, _handle_store_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app.add_exception_handler(HTTPException, _handle_http_exception)
+    app.add_exception_handler(Exception, _handle_unexpected_error)
 
     @app.get("/", include_in_schema=False)
     def page() -> FileResponse:
@@ -87,39 +87,41 @@ def create_app(
 
     @app.get("/static/{name}", include_in_schema=False)
     def static(name: str) -> FileResponse:
-        if name not in files:  # names are looked up, and lead to no other file
-            raise UnknownError("There is no such file.")
+        if name not in files:  # the name is a dict key and never becomes part of a path
+            raise NotFoundError("There is no such file.")
         return FileResponse(files[name])
 
-    return Guard(app, limits=limits, token=token, host=host)
+    return SecurityMiddleware(app, limits=limits, token=token, host=host)
 
 
-def _explain(_: Request, error: Exception) -> Response:
-    known = error if isinstance(error, RequestError) else RequestError(str(error))
-    headers = {"Retry-After": "2"} if isinstance(known, BusyError) else None
-    return JSONResponse(error_body(known), known.status, headers)
+def _handle_ctsan_error(_: Request, error: Exception) -> Response:
+    request_error = error if isinstance(error, RequestError) else RequestError(str(error))
+    headers = {"Retry-After": "2"} if isinstance(request_error, BusyError) else None
+    return JSONResponse(error_body(request_error), request_error.status, headers)
 
 
-def _explain_invalid(_: Request, error: Exception) -> Response:
+def _handle_validation_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    wrong = [f"{'.'.join(map(str, each['loc'][1:])) or 'body'}: {each['msg']}" for each in error.errors()]
-    return JSONResponse(error_body(RequestError("; ".join(wrong) + ".")), RequestError.status)
+    details = [
+        f"{'.'.join(map(str, detail['loc'][1:])) or 'body'}: {detail['msg']}" for detail in error.errors()
+    ]
+    return JSONResponse(error_body(RequestError("; ".join(details) + ".")), RequestError.status)
 
 
-def _explain_http(_: Request, error: Exception) -> Response:
+def _handle_http_exception(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     body = {"error": {"code": "http", "message": str(error.detail)}}
     return JSONResponse(body, error.status_code, error.headers)
 
 
-def _admit_store(_: Request, error: Exception) -> Response:
-    """The message names files of the server, so it is for the log."""
+def _handle_store_error(_: Request, error: Exception) -> Response:
+    """Log the message and keep it from the client, because it names paths of the server."""
     logger.error("%s", error)
-    message = "The library cannot be read. Whoever runs the server finds the reason in its log."
+    message = "The library cannot be read. The reason is in the log of the server."
     return JSONResponse({"error": {"code": "server", "message": message}}, 500)
 
 
-def _admit(_: Request, __: Exception) -> Response:
-    """Our own fault: the log has the rest."""
+def _handle_unexpected_error(_: Request, __: Exception) -> Response:
+    """A bug in the server; uvicorn logs the traceback."""
     message = "Something went wrong in the server, not with your question. Try again."
     return JSONResponse({"error": {"code": "server", "message": message}}, 500)

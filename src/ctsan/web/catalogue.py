@@ -1,4 +1,4 @@
-"""The library as clients see it: moments that were found, by ids that say nothing of where files are."""
+"""The library as clients see it: search hits with opaque ids that do not reveal paths."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.runs.trained_run import TrainedRun
-from ctsan.search.search import Found, Hit, Searcher
-from ctsan.web.errors import UnknownError
+from ctsan.search.search import Hit, Searcher, SearchResult
+from ctsan.web.errors import NotFoundError
 
-_REMEMBERED = 5000  # hits
-_PICTURES = 1000
+_MAX_HITS = 5000
+_MAX_THUMBNAILS = 1000
 
 MEDIA_TYPES = {
     ".mp4": "video/mp4",
@@ -33,10 +33,10 @@ MEDIA_TYPES = {
 
 
 class ServedSearcher(Searcher):
-    """A searcher that is asked for what is like clips which a worker has read, by their ids.
+    """A searcher whose `like` takes the id of a clip in the feature cache instead of a path.
 
     Args:
-        loaded: the runs that the server has in memory already.
+        loaded: runs that the server has in memory.
     """
 
     def __init__(
@@ -49,51 +49,55 @@ class ServedSearcher(Searcher):
 
 
 class Catalogue:
-    """Hits that were given out, and small pictures of them."""
+    """Recent search hits by id, with their thumbnails. Both are bounded; the oldest are dropped first."""
 
     def __init__(self, name: str, searcher: ServedSearcher) -> None:
         self.name, self.searcher = name, searcher
-        self.words = list(searcher.library.words)
         self._secret = secrets.token_bytes(32)
         self._hits: OrderedDict[str, Hit] = OrderedDict()
-        self._pictures: OrderedDict[str, bytes] = OrderedDict()
+        self._thumbnails: OrderedDict[str, bytes] = OrderedDict()
 
     @classmethod
     def open(
         cls, folder: Path, featurizer: ClipFeaturizer, *, loaded: Sequence[TrainedRun], weights: Path | None
     ) -> Catalogue:
-        """Raises: StoreError: there is no such library, or it cannot be used."""
+        """Raises:
+        StoreError: there is no such library, or it cannot be used.
+        """
         return cls(folder.name, ServedSearcher(folder, featurizer, loaded=loaded, weights=weights))
 
-    def search(self, ask: Callable[[ServedSearcher], Found]) -> tuple[Found, list[str]]:
-        """What was found, and an id for each hit."""
-        found = ask(self.searcher)
-        return found, [self._remember(hit) for hit in found.hits]
+    def search(self, run_query: Callable[[ServedSearcher], SearchResult]) -> tuple[SearchResult, list[str]]:
+        """The result of a query, and an id for each hit."""
+        result = run_query(self.searcher)
+        return result, [self._register(hit) for hit in result.hits]
 
-    def knows(self, hit_id: str) -> bool:
+    def __contains__(self, hit_id: str) -> bool:
         return hit_id in self._hits
 
-    def find(self, hit_id: str) -> Hit:
+    def get(self, hit_id: str) -> Hit:
+        """Raises:
+        NotFoundError: the id is unknown, or the hit was dropped.
+        """
         hit = self._hits.get(hit_id)
         if hit is None:
-            raise UnknownError("There is no such moment, or it was forgotten. Search again.")
+            raise NotFoundError("There is no such moment, or it was forgotten. Search again.")
         self._hits.move_to_end(hit_id)
         return hit
 
-    def picture(self, hit_id: str) -> bytes | None:
-        return self._pictures.get(hit_id)
+    def thumbnail(self, hit_id: str) -> bytes | None:
+        return self._thumbnails.get(hit_id)
 
-    def keep_picture(self, hit_id: str, picture: bytes) -> None:
-        self._pictures[hit_id] = picture
-        if len(self._pictures) > _PICTURES:
-            self._pictures.popitem(last=False)
+    def store_thumbnail(self, hit_id: str, jpeg: bytes) -> None:
+        self._thumbnails[hit_id] = jpeg
+        if len(self._thumbnails) > _MAX_THUMBNAILS:
+            self._thumbnails.popitem(last=False)
 
-    def _remember(self, hit: Hit) -> str:
-        """The same moment has the same id as long as the server runs, so that browsers keep its picture."""
-        place = f"{hit.start} {hit.end} {hit.file}".encode(errors="surrogateescape")
-        hit_id = hashlib.blake2b(place, key=self._secret, digest_size=16).hexdigest()
+    def _register(self, hit: Hit) -> str:
+        """A keyed hash: while the server runs, a shot keeps its id, so that browsers cache its thumbnail."""
+        shot = f"{hit.start} {hit.end} {hit.file}".encode(errors="surrogateescape")
+        hit_id = hashlib.blake2b(shot, key=self._secret, digest_size=16).hexdigest()
         self._hits[hit_id] = hit
         self._hits.move_to_end(hit_id)
-        if len(self._hits) > _REMEMBERED:
+        if len(self._hits) > _MAX_HITS:
             self._hits.popitem(last=False)
         return hit_id

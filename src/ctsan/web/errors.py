@@ -1,4 +1,4 @@
-"""What can go wrong with a request, with its status and a word for programs."""
+"""Errors of a request, each with an HTTP status and a code for programs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from ctsan.errors import CtsanError
 
 
 class RequestError(CtsanError):
-    """The message is for whoever asked: it names no file of the server."""
+    """The message is sent to the client, so it must not name files of the server."""
 
     status = 422
     code = "invalid"
 
 
-class UnknownError(RequestError):
+class NotFoundError(RequestError):
     status, code = 404, "not_found"
 
 
@@ -25,7 +25,7 @@ class TooSlowError(RequestError):
 
 
 class BusyError(RequestError):
-    """Everybody is answered, or told to come again."""
+    """A limit is reached; the client should try again later."""
 
     status, code = 429, "busy"
 

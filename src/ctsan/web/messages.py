@@ -1,6 +1,6 @@
-"""What the server and a worker say to each other: a JSON object, then as many bytes as it announces.
+"""Framing of the messages between server and worker: a JSON object, followed by binary data.
 
-Nothing is unpickled: a worker that a hostile file has taken over can only send numbers and text.
+Nothing is unpickled, so a worker compromised by a hostile file can only send numbers and text.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-_LENGTHS = struct.Struct(">II")  # of the object and of the bytes
-_LONGEST = 64 * 2**20
+_LENGTHS = struct.Struct(">II")  # bytes of the head and of the body
+_MAX_BYTES = 64 * 2**20
 
 
 class Message(NamedTuple):
@@ -26,25 +26,25 @@ def pack(message: Message) -> bytes:
 
 
 def receive_from(stream: BinaryIO) -> Message | None:
-    """The next message; None at the end of the stream."""
+    """Read the next message (blocking); None at the end of the stream."""
     lengths = stream.read(_LENGTHS.size)
     if len(lengths) < _LENGTHS.size:
         return None
-    head, body = _LENGTHS.unpack(lengths)
-    return Message(json.loads(stream.read(head)), stream.read(body))
+    head_bytes, body_bytes = _LENGTHS.unpack(lengths)
+    return Message(json.loads(stream.read(head_bytes)), stream.read(body_bytes))
 
 
 async def receive(stream: asyncio.StreamReader) -> Message:
-    """The next message.
+    """Read the next message (asyncio).
 
     Raises:
-        EOFError: the other side is gone.
-        ValueError: what it sent is no message.
+        EOFError: the sender has closed the stream.
+        ValueError: the data is not a valid message.
     """
-    head, body = _LENGTHS.unpack(await stream.readexactly(_LENGTHS.size))
-    if head + body > _LONGEST:
-        raise ValueError(f"a message of {head + body:,} bytes")
-    value = json.loads(await stream.readexactly(head))
-    if not isinstance(value, dict):
-        raise ValueError("a message that is no object")
-    return Message(value, await stream.readexactly(body))
+    head_bytes, body_bytes = _LENGTHS.unpack(await stream.readexactly(_LENGTHS.size))
+    if head_bytes + body_bytes > _MAX_BYTES:
+        raise ValueError(f"a message of {head_bytes + body_bytes:,} bytes")
+    head = json.loads(await stream.readexactly(head_bytes))
+    if not isinstance(head, dict):
+        raise ValueError("a message that is not a JSON object")
+    return Message(head, await stream.readexactly(body_bytes))

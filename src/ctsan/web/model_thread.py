@@ -1,4 +1,4 @@
-"""The thread that asks the models. Questions that wait for it are answered together where they are alike."""
+"""The single thread that runs the models. Waiting requests of the same kind are answered as one batch."""
 
 from __future__ import annotations
 
@@ -18,81 +18,85 @@ W = TypeVar("W")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
-    whom: Any
-    verb: Callable[[Any, Sequence[Any]], Sequence[Any]]
-    question: Any
-    answer: asyncio.Future[Any]
+class _PendingRequest:
+    target: Any
+    function: Callable[[Any, Sequence[Any]], Sequence[Any]]
+    request: Any
+    future: asyncio.Future[Any]
 
-    def goes_with(self, other: _Waiting) -> bool:
-        return self.whom is other.whom and self.verb == other.verb
+    def can_batch_with(self, other: _PendingRequest) -> bool:
+        return self.target is other.target and self.function == other.function
 
 
 class ModelThread:
-    """Nobody waits for company: while the thread is at some questions, the next ones gather.
+    """Requests are never delayed to fill a batch: they accumulate while the thread is busy.
 
     Args:
-        questions: that may wait at a time.
-        together: that are answered at once.
+        max_pending: unanswered requests beyond which new ones are rejected.
+        max_batch: requests answered by one call.
     """
 
-    def __init__(self, *, questions: int, together: int) -> None:
-        self._questions, self._together = questions, together
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._waiting: deque[_Waiting] = deque()
-        self._unanswered = 0
-        self._answering: asyncio.Task[None] | None = None
+    def __init__(self, *, max_pending: int, max_batch: int) -> None:
+        self._max_pending, self._max_batch = max_pending, max_batch
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._queue: deque[_PendingRequest] = deque()
+        self._num_unanswered = 0
+        self._consumer: asyncio.Task[None] | None = None
 
-    def run_now(self, work: Callable[[], A]) -> A:
-        """Do something in the thread before a server runs: whatever opens SQLite must also use it."""
-        return self._thread.submit(work).result()
+    def run_blocking(self, work: Callable[[], A]) -> A:
+        """Run `work` in the thread and block until it is done, before the event loop runs.
+
+        A SQLite connection has to be opened in the thread that uses it.
+        """
+        return self._executor.submit(work).result()
 
     async def run(self, work: Callable[[], A]) -> A:
-        """Do something in the thread, on its own."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        """Run `work` in the thread, outside the queue and its limits."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
-    async def ask(self, whom: W, verb: Callable[[W, Sequence[Q]], Sequence[A]], question: Q) -> A:
-        """What `verb` answers to a question, alone or among others that wait for the same.
+    async def submit(self, target: W, function: Callable[[W, Sequence[Q]], Sequence[A]], request: Q) -> A:
+        """Queue a request, and return its element of `function(target, batch)`.
 
         Raises:
-            BusyError: too many wait.
+            BusyError: too many requests are unanswered.
         """
-        if self._unanswered >= self._questions:
+        if self._num_unanswered >= self._max_pending:
             raise BusyError("Many questions are waiting just now. Try again in a few seconds.")
-        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(whom, verb, question, answer))
-        self._unanswered += 1
-        if self._answering is None or self._answering.done():
-            self._answering = asyncio.create_task(self._answer_all())
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._queue.append(_PendingRequest(target, function, request, future))
+        self._num_unanswered += 1
+        if self._consumer is None or self._consumer.done():
+            self._consumer = asyncio.create_task(self._consume_queue())
         try:
-            return await answer
+            return await future
         finally:
-            self._unanswered -= 1
+            self._num_unanswered -= 1
 
     def stop(self) -> None:
-        if self._answering:
-            self._answering.cancel()
-        self._thread.shutdown(cancel_futures=True)
+        if self._consumer:
+            self._consumer.cancel()
+        self._executor.shutdown(cancel_futures=True)
 
-    async def _answer_all(self) -> None:
-        while self._waiting:
-            first = self._waiting[0]
-            alike = [each for each in self._waiting if each.goes_with(first)][: self._together]
-            for each in alike:
-                self._waiting.remove(each)
-            await self._answer(alike)
+    async def _consume_queue(self) -> None:
+        while self._queue:
+            first = self._queue[0]
+            batch = [pending for pending in self._queue if pending.can_batch_with(first)][: self._max_batch]
+            for pending in batch:
+                self._queue.remove(pending)
+            await self._answer(batch)
 
-    async def _answer(self, alike: Sequence[_Waiting]) -> None:
-        first = alike[0]
+    async def _answer(self, batch: Sequence[_PendingRequest]) -> None:
+        first = batch[0]
         try:
-            answers = await self.run(partial(first.verb, first.whom, [each.question for each in alike]))
+            requests = [pending.request for pending in batch]
+            answers = await self.run(partial(first.function, first.target, requests))
         except Exception as error:
-            if len(alike) > 1:  # one of them is at fault, and the others shall not suffer for it
-                for each in alike:
-                    await self._answer([each])
-            elif not first.answer.done():
-                first.answer.set_exception(error)
+            if len(batch) > 1:  # answer one by one, so that only the faulty request fails
+                for pending in batch:
+                    await self._answer([pending])
+            elif not first.future.done():
+                first.future.set_exception(error)
             return
-        for each, answer in zip(alike, answers, strict=True):
-            if not each.answer.done():  # then nobody waits for it any more
-                each.answer.set_result(answer)
+        for pending, answer in zip(batch, answers, strict=True):
+            if not pending.future.done():  # otherwise the client has disconnected
+                pending.future.set_result(answer)

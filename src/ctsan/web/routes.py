@@ -1,4 +1,4 @@
-"""The JSON API: every function of the page, for programs too."""
+"""The part of the JSON API that is about clips. The page uses only this API."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ctsan import __version__
 from ctsan.subtitles import web_vtt
 from ctsan.web import answering, schema
 from ctsan.web.clips import Clip
-from ctsan.web.errors import UnknownError
+from ctsan.web.errors import NotFoundError
 from ctsan.web.service import Service
 
-FAILURES: dict[int | str, dict[str, Any]] = {
-    status: {"model": schema.Failure, "description": text}
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": schema.ErrorResponse, "description": text}
     for status, text in {
-        400: "No proper request.",
+        400: "Malformed request.",
         401: "A token is needed.",
-        403: "From another site, or under a strange name.",
-        404: "There is no such thing, or it was forgotten.",
-        408: "The upload stopped half-way.",
-        409: "Cancelled meanwhile, or no model does that.",
+        403: "Request from another site, or unknown Host header.",
+        404: "Not found, or removed meanwhile.",
+        408: "The upload stalled.",
+        409: "The clip was cancelled, or no model can answer this.",
         413: "Too large.",
-        422: "The question cannot be asked, or the clip cannot be read.",
-        429: "Busy: try again after Retry-After seconds.",
+        422: "The request is invalid, or the clip cannot be read.",
+        429: "Too many requests: try again after Retry-After seconds.",
     }.items()
 }
 JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "A picture."}}
@@ -36,30 +36,30 @@ _FILE_BODY = {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-_KEEP = {"Cache-Control": "private, max-age=3600"}  # pictures of a clip never change
+_CACHEABLE = {"Cache-Control": "private, max-age=3600"}  # pictures of a clip never change
 
-router = APIRouter(prefix="/api", responses=FAILURES)
+router = APIRouter(prefix="/api", responses=ERROR_RESPONSES)
 
 
-async def _service(request: Request) -> Service:
+async def _get_service(request: Request) -> Service:
     service = request.app.state.service
     assert isinstance(service, Service)
     return service
 
 
-Serving = Annotated[Service, Depends(_service)]
+ServiceDep = Annotated[Service, Depends(_get_service)]
 
 
-async def _find_clip(service: Serving, clip_id: str) -> Clip:
-    return service.shelf.find(clip_id)
+async def _get_clip(service: ServiceDep, clip_id: str) -> Clip:
+    return service.clips.get(clip_id)
 
 
-Found = Annotated[Clip, Depends(_find_clip)]
+ClipDep = Annotated[Clip, Depends(_get_clip)]
 
 
 @router.get("/status")
-async def status(service: Serving) -> schema.Status:
-    """What this server can do."""
+async def status(service: ServiceDep) -> schema.Status:
+    """What this server can do, and its limits."""
     limits = service.limits
     return schema.Status(
         version=__version__,
@@ -70,81 +70,81 @@ async def status(service: Serving) -> schema.Status:
 
 
 @router.post("/clips", status_code=201, openapi_extra=_FILE_BODY)
-async def upload(service: Serving, request: Request) -> schema.ClipState:
-    """Give a video or picture: the file itself is the body. It is read in the background, then removed."""
-    return state_of(await service.upload(request.stream()))
+async def upload(service: ServiceDep, request: Request) -> schema.ClipState:
+    """Upload a video or picture as the request body. It is read in the background, then deleted."""
+    return clip_state_answer(await service.upload(request.stream()))
 
 
 @router.get("/clips/{clip_id}")
-async def clip_state(clip: Found) -> schema.ClipState:
-    """How far the reading of a clip is."""
-    return state_of(clip)
+async def clip_state(clip: ClipDep) -> schema.ClipState:
+    """The state of a clip, and how much of it has been read."""
+    return clip_state_answer(clip)
 
 
 @router.post("/clips/{clip_id}/cancel")
-async def cancel(service: Serving, clip: Found) -> schema.ClipState:
-    """Stop reading; what is known already stays."""
+async def cancel(service: ServiceDep, clip: ClipDep) -> schema.ClipState:
+    """Stop reading a clip. What has been read so far stays."""
     await service.cancel(clip)
-    return state_of(clip)
+    return clip_state_answer(clip)
 
 
 @router.delete("/clips/{clip_id}", status_code=204)
-async def forget(service: Serving, clip: Found) -> None:
-    """Stop reading, and forget the clip."""
-    await service.forget(clip)
+async def delete(service: ServiceDep, clip: ClipDep) -> None:
+    """Stop reading a clip, and remove it."""
+    await service.remove(clip)
 
 
 @router.get("/clips/{clip_id}/poster", responses=JPEG, response_class=Response)
-async def poster(clip: Found) -> Response:
-    """The first picture, in its own proportions."""
+async def poster(clip: ClipDep) -> Response:
+    """The first frame, with its aspect ratio."""
     if clip.poster is None:
-        raise UnknownError("The first picture has not been read yet.")
-    return as_jpeg(clip.poster)
+        raise NotFoundError("The first frame has not been read yet. Try again in a second.")
+    return jpeg_response(clip.poster)
 
 
 @router.get("/clips/{clip_id}/pictures/{number}", responses=JPEG, response_class=Response)
-async def picture(clip: Found, number: int) -> Response:
-    """One of the sampled frames, from 0, squashed to a square."""
+async def picture(clip: ClipDep, number: int) -> Response:
+    """A sampled frame, numbered from 0, scaled to a square."""
     if not 0 <= number < len(clip.pictures):
-        raise UnknownError(f"There is no frame {number}: there are {len(clip.pictures)} so far, from 0.")
-    return as_jpeg(clip.pictures[number])
+        raise NotFoundError(f"There is no frame {number}: there are {len(clip.pictures)} so far, from 0.")
+    return jpeg_response(clip.pictures[number])
 
 
 @router.get("/clips/{clip_id}/description")
-async def description(service: Serving, clip: Found) -> schema.DescriptionAnswer:
-    """What happens in the clip, the concept words seen in it, and what each word attended to."""
-    return await service.ask(clip, "describe", answering.descriptions, None)
+async def description(service: ServiceDep, clip: ClipDep) -> schema.DescriptionAnswer:
+    """The caption, the concept words, and their effect on each word of the caption."""
+    return await service.ask(clip, "describe", answering.describe_clips, None)
 
 
 @router.get("/clips/{clip_id}/concepts")
-async def concepts(service: Serving, clip: Found) -> list[schema.ConceptWord]:
-    """The concept words seen in the clip, by models of any task."""
-    return await service.ask(clip, None, answering.concepts, None)
+async def concepts(service: ServiceDep, clip: ClipDep) -> list[schema.ConceptWord]:
+    """The concept words of the clip, detected by models of any task."""
+    return await service.ask(clip, None, answering.list_concepts, None)
 
 
 @router.get("/clips/{clip_id}/traces")
 async def traces(
-    service: Serving, clip: Found, concept: Annotated[str | None, Query(max_length=100)] = None
+    service: ServiceDep, clip: ClipDep, concept: Annotated[str | None, Query(max_length=100)] = None
 ) -> schema.TracesAnswer:
-    """Where the traces of the concept detector looked, and what each added to the concept words."""
-    return await service.ask(clip, "describe", answering.traces, concept)
+    """Attention of each trace of the concept detector, and its contribution to each concept word."""
+    return await service.ask(clip, "describe", answering.trace_clips, concept)
 
 
 @router.post("/clips/{clip_id}/fill")
-async def fill(service: Serving, clip: Found, question: schema.FillQuestion) -> schema.FillAnswer:
+async def fill(service: ServiceDep, clip: ClipDep, question: schema.FillQuestion) -> schema.FillAnswer:
     """Words for the blanks (`_____`) of a sentence about the clip."""
-    return await service.ask(clip, "fill", answering.fillings, question)
+    return await service.ask(clip, "fill", answering.fill_blanks, question)
 
 
 @router.post("/clips/{clip_id}/choose")
-async def choose(service: Serving, clip: Found, question: schema.ChooseQuestion) -> schema.ChooseAnswer:
-    """Which of some sentences suits the clip best."""
-    return await service.ask(clip, "choose", answering.choices, question)
+async def choose(service: ServiceDep, clip: ClipDep, question: schema.ChooseQuestion) -> schema.ChooseAnswer:
+    """Which of the given sentences matches the clip best."""
+    return await service.ask(clip, "choose", answering.choose_sentences, question)
 
 
 @router.get("/clips/{clip_id}/shots")
-async def shots(clip: Found) -> schema.ShotsAnswer:
-    """The shots of a long video that are described so far."""
+async def shots(clip: ClipDep) -> schema.ShotsAnswer:
+    """The shots of a long video that have been described so far."""
     return schema.ShotsAnswer(
         state=clip.shots_state or clip.state,
         progress=clip.shots_progress,
@@ -154,7 +154,7 @@ async def shots(clip: Found) -> schema.ShotsAnswer:
                 start=scene.start,
                 end=scene.end,
                 caption=scene.caption.text,
-                concepts=answering.listed(scene.concepts),
+                concepts=answering.concept_list(scene.concepts),
             )
             for scene, _ in clip.shots
         ],
@@ -162,22 +162,22 @@ async def shots(clip: Found) -> schema.ShotsAnswer:
 
 
 @router.get("/clips/{clip_id}/shots.vtt", responses=_VTT, response_class=Response)
-async def shots_vtt(clip: Found) -> Response:
-    """The same as WebVTT, which players show as subtitles or descriptions."""
+async def shots_vtt(clip: ClipDep) -> Response:
+    """The shots as a WebVTT track, for subtitles or audio description."""
     headers = {"Content-Disposition": 'attachment; filename="descriptions.vtt"'}
     track = "".join(web_vtt(shot.scene for shot in clip.shots))
     return Response(track, media_type="text/vtt; charset=utf-8", headers=headers)
 
 
 @router.get("/clips/{clip_id}/shots/{number}/picture", responses=JPEG, response_class=Response)
-async def shot_picture(clip: Found, number: int) -> Response:
-    """A picture from the middle of a shot, from 0, squashed to a square."""
+async def shot_picture(clip: ClipDep, number: int) -> Response:
+    """The frame in the middle of a shot, numbered from 0, scaled to a square."""
     if not 0 <= number < len(clip.shots):
-        raise UnknownError(f"There is no shot {number}: there are {len(clip.shots)} so far, from 0.")
-    return as_jpeg(clip.shots[number].picture)
+        raise NotFoundError(f"There is no shot {number}: there are {len(clip.shots)} so far, from 0.")
+    return jpeg_response(clip.shots[number].picture)
 
 
-def state_of(clip: Clip) -> schema.ClipState:
+def clip_state_answer(clip: Clip) -> schema.ClipState:
     shots = None
     if clip.shots_state:
         shots = schema.ShotsState(state=clip.shots_state, progress=clip.shots_progress, count=len(clip.shots))
@@ -194,5 +194,5 @@ def state_of(clip: Clip) -> schema.ClipState:
     )
 
 
-def as_jpeg(content: bytes) -> Response:
-    return Response(content, media_type="image/jpeg", headers=_KEEP)
+def jpeg_response(content: bytes) -> Response:
+    return Response(content, media_type="image/jpeg", headers=_CACHEABLE)

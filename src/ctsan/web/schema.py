@@ -1,4 +1,4 @@
-"""The objects of the JSON API, as OpenAPI shows them."""
+"""Request and response models of the JSON API. The descriptions appear in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ctsan.web.clips import State
 Sentence = Annotated[str, Field(min_length=1, max_length=500)]
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Problem(BaseModel):
-    code: str = Field(description="One word for programs.")
+class ErrorDetail(BaseModel):
+    code: str = Field(description="Identifier for programs.")
     message: str = Field(description="What is wrong and what to do, for people.")
 
 
-class Failure(BaseModel):
-    error: Problem
+class ErrorResponse(BaseModel):
+    error: ErrorDetail
 
 
 class UploadLimits(BaseModel):
@@ -32,15 +32,17 @@ class UploadLimits(BaseModel):
 
 class Status(BaseModel):
     version: str
-    tasks: list[str] = Field(description="What the models can do: describe, fill, choose, rank.")
-    library: str | None = Field(description="Name of the library that can be searched, if any.")
+    tasks: list[str] = Field(description="Tasks that the models can answer: describe, fill, choose, rank.")
+    library: str | None = Field(
+        description="Name of the library that can be searched; null if there is none."
+    )
     limits: UploadLimits
 
 
 class ShotsState(BaseModel):
     state: State
     progress: float
-    count: int = Field(description="Shots that are described so far.")
+    count: int = Field(description="Shots described so far.")
 
 
 class ClipState(BaseModel):
@@ -48,13 +50,13 @@ class ClipState(BaseModel):
     state: State
     progress: float = Field(description="From 0 to 1.")
     error: str | None
-    duration: float | None = Field(description="Seconds; 0 for a picture; null until it is known.")
-    width: int | None = Field(description="In proportion to the height; null until it is known.")
+    duration: float | None = Field(description="In seconds; 0 for a picture; null until known.")
+    width: int | None = Field(description="Display size, at most 640 pixels; null until known.")
     height: int | None
     times: list[float] = Field(
-        description="Seconds of the frames that were sampled; a model takes in some of them, evenly."
+        description="Times of the sampled frames, in seconds; a model uses an evenly spaced subset."
     )
-    shots: ShotsState | None = Field(description="Of a long video.")
+    shots: ShotsState | None = Field(description="Null unless the video is long.")
 
 
 class ConceptWord(BaseModel):
@@ -62,54 +64,58 @@ class ConceptWord(BaseModel):
     confidence: float
 
 
-class OwedConcept(BaseModel):
+class ConceptEffect(BaseModel):
     word: str
     effect: float = Field(
-        description="log p(said word | all concept words) - log p(said word | all but this one), in nats."
+        description="log p(caption word | all concept words) - log p(caption word | all but this), in nats."
     )
 
 
-class SaidWord(BaseModel):
+class CaptionWord(BaseModel):
     word: str
     attention: list[float] = Field(
-        description="Of `run` on each of `attended`, in saying the word; empty where it has no attention."
+        description="Output attention of `run` on each word of `attended`; empty if the run has none."
     )
-    owes: list[OwedConcept] = Field(
-        description="The concept words with the greatest effects on the word, of at least 0.1; at most three."
+    owes: list[ConceptEffect] = Field(
+        description="The concept words with the largest effects on the word, at least 0.1; at most three."
     )
     effect: float | None = Field(
-        description="Of all concept words together, in nats; null where no model reads any."
+        description="Effect of all concept words together, in nats; null if no model uses concept words."
     )
 
 
 class DescriptionAnswer(BaseModel):
     caption: str
-    score: float = Field(description="What the sentences were ordered by: the highest was said.")
-    words: list[SaidWord]
-    said_by: int = Field(description="How many models said the sentence together.")
-    run: str | None = Field(description="The one of them that looked and attended; null if none has traces.")
-    attended: list[str] = Field(description="Its concept words, which `attention` is on.")
+    score: float = Field(
+        description="Score by which the hypotheses were ranked; the caption has the highest."
+    )
+    words: list[CaptionWord]
+    said_by: int = Field(description="Number of models in the captioning ensemble.")
+    run: str | None = Field(
+        description="The member of the ensemble that traces and attention are from; null if none has traces."
+    )
+    attended: list[str] = Field(description="Concept words of `run`, in the order of `attention`.")
     concepts: list[ConceptWord]
 
 
-class RaisedConcept(BaseModel):
+class TracedConcept(BaseModel):
     word: str
     confidence: float
-    probe_confidence: float | None = Field(description="By the probe alone; null without one.")
-    shares: list[float] = Field(description="What each trace adds to the traces' score of the word.")
+    probe_confidence: float | None = Field(description="Confidence of the probe alone; null without a probe.")
+    shares: list[float] = Field(description="Contribution of each trace to the traces' score of the word.")
 
 
 class TracesAnswer(BaseModel):
     times: list[float] = Field(description="Seconds from the start of the clip.")
-    rows: list[float] = Field(description="Where the cells of the grid begin and end, from 0 to 1.")
+    rows: list[float] = Field(description="Borders of the grid cells, from 0 to 1.")
     columns: list[float]
     attention: list[list[list[list[float]]]] = Field(
-        description="By frame, trace, row and column; adds up to one over the grid."
+        description="By frame, trace, row and column; sums to one over the grid."
     )
-    concepts: list[RaisedConcept]
+    concepts: list[TracedConcept]
 
 
-class FillQuestion(Strict):
+class FillQuestion(StrictModel):
     sentence: Sentence = Field(examples=["a man is _____ a car"], description="With one to four blanks.")
     n_best: int = Field(5, ge=1, le=20)
 
@@ -122,18 +128,20 @@ class FilledWord(BaseModel):
 class FillAnswer(BaseModel):
     filled: str
     blanks: list[list[FilledWord]]
-    unknown: list[str] = Field(description="Words that the model does not know.")
+    unknown: list[str] = Field(description="Words of the sentence that are not in the vocabulary.")
 
 
-class ChooseQuestion(Strict):
+class ChooseQuestion(StrictModel):
     sentences: list[Sentence] = Field(
         min_length=2, max_length=20, examples=[["a man drives a car", "a dog runs on grass"]]
     )
 
 
 class ChooseAnswer(BaseModel):
-    choice: int = Field(description="The place of the best one, from 0.")
-    scores: list[float] = Field(description="In standard deviations from the model's mean on other clips.")
+    choice: int = Field(description="Index of the best sentence, from 0.")
+    scores: list[float] = Field(
+        description="In standard deviations from the mean score on the validation clips."
+    )
     unknown: list[str]
 
 
@@ -151,19 +159,23 @@ class ShotsAnswer(BaseModel):
     shots: list[ShotAnswer]
 
 
-class FoundMoment(BaseModel):
+class SearchHit(BaseModel):
     id: str
-    name: str = Field(description="Of the file, without its folder.")
+    name: str = Field(description="File name without the folder.")
     is_picture: bool
-    start: float = Field(description="Seconds in the file.")
+    start: float = Field(description="Seconds from the start of the file.")
     end: float
     score: float
     concepts: list[ConceptWord]
-    matched: list[str] = Field(description="Concept words that were asked for, where they had a say.")
+    matched: list[str] = Field(
+        description="Concept words in the query or the filter that affected the result."
+    )
 
 
 class SearchAnswer(BaseModel):
-    has_match: bool = Field(description="False: the best are far off, and nothing may suit.")
-    trust: float | None = Field(description="How often that was right on validation queries.")
+    has_match: bool = Field(description="False if probably nothing in the library matches.")
+    trust: float | None = Field(
+        description="Accuracy of `has_match` on validation queries; null if it was not judged."
+    )
     unknown: list[str]
-    hits: list[FoundMoment] = Field(description="The best first.")
+    hits: list[SearchHit] = Field(description="Best first.")

@@ -1,4 +1,4 @@
-"""What every request passes: who may ask, how much at once, and what browsers are told about the answers."""
+"""ASGI middleware around the application: access control, request limits and security headers."""
 
 from __future__ import annotations
 
@@ -40,20 +40,19 @@ class TokenError(RequestError):
     status, code = 401, "token"
 
 
-class Guard:
-    """Around the whole application.
+class SecurityMiddleware:
+    """Rejects requests without access, limits requests and adds security headers to every response.
 
     Args:
-        token: that clients must show; None for a server that only this machine reaches, where instead the
-            name that it is called by must be this machine's: else pages of strangers, by names of their own
-            that lead here, could read along.
-        host: where the server listens; that name is this machine's too.
+        token: required from clients. None if the server listens on the loopback interface only; then the
+            Host header must be a loopback name, as a defence against DNS rebinding.
+        host: the address that the server listens on, which is also allowed as Host header.
     """
 
     def __init__(self, app: ASGIApp, *, limits: Limits, token: str | None, host: str = "localhost") -> None:
         self._app, self._limits, self._token = app, limits, token
-        self._names = LOOPBACK | {f"[{host}]" if ":" in host else host}
-        self._in_flight = 0
+        self._allowed_hosts = LOOPBACK | {f"[{host}]" if ":" in host else host}
+        self._num_in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,81 +60,83 @@ class Guard:
             return
         headers = Headers(scope=scope)
 
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                answer = MutableHeaders(scope=message)
+                response_headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
-                    answer[name] = value
-                answer.setdefault("Cache-Control", "no-store")
+                    response_headers[name] = value
+                response_headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        if self._token and (cookie := self._welcome(scope, self._token)):
-            await _redirect(send_guarded, cookie)
+        if self._token and (cookie := self._token_cookie(scope, self._token)):
+            await _redirect(send_with_headers, cookie)
             return
         try:
-            self._check(scope, headers)
+            self._check_request(scope, headers)
         except RequestError as error:
-            await refuse(send_guarded, error)
+            await _send_error(send_with_headers, error)
             return
         is_upload = scope["method"] == "POST" and scope["path"] == UPLOADS
-        self._in_flight += 1
+        self._num_in_flight += 1
         try:
             if is_upload:
-                await self._app(scope, receive, send_guarded)
+                await self._app(scope, receive, send_with_headers)
             else:
-                body = _Bounded(receive, self._limits.body_bytes)
-                await self._app(scope, body, send_guarded)
+                body = _BoundedBody(receive, self._limits.body_bytes)
+                await self._app(scope, body, send_with_headers)
         finally:
-            self._in_flight -= 1
+            self._num_in_flight -= 1
 
-    def _check(self, scope: Scope, headers: Headers) -> None:
-        """Raises: RequestError: the request is not for us."""
+    def _check_request(self, scope: Scope, headers: Headers) -> None:
+        """Raises:
+        RequestError: the request has no access, or exceeds a limit.
+        """
         host = headers.get("host", "")
-        if self._token is None and _without_port(host) not in self._names:
-            raise ForbiddenError(f"This server answers only as {', '.join(sorted(self._names))}.")
+        if self._token is None and _without_port(host) not in self._allowed_hosts:
+            raise ForbiddenError(f"This server answers only as {', '.join(sorted(self._allowed_hosts))}.")
         origin = headers.get("origin")
-        is_foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site") or (
+        is_cross_site = headers.get("sec-fetch-site") in ("cross-site", "same-site") or (
             origin is not None and urlsplit(origin).netloc != host
         )
-        is_visit = scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
-        if is_foreign and not is_visit:
-            raise ForbiddenError("Other sites may not ask this server.")
-        if self._token and not _shows(headers, _cookie_name(scope), self._token):
+        is_navigation = scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        if is_cross_site and not is_navigation:
+            raise ForbiddenError("Other sites may not send requests to this server.")
+        if self._token and not _has_token(headers, _cookie_name(scope), self._token):
             raise TokenError(
                 "A token is needed: open the address that 'ctsan serve' printed, or send it as "
                 "'Authorization: Bearer TOKEN'."
             )
-        if self._in_flight >= self._limits.requests:
+        if self._num_in_flight >= self._limits.requests:
             raise BusyError("Many requests are being answered just now. Try again in a few seconds.")
         length = headers.get("content-length", "0")
         is_upload = scope["method"] == "POST" and scope["path"] == UPLOADS
-        most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
-        if not length.isdecimal() or int(length) > most:
-            raise TooLargeError(f"The request is larger than {most / 2**20:,.4g} MB.")
+        max_bytes = self._limits.upload_bytes if is_upload else self._limits.body_bytes
+        if not length.isdecimal() or int(length) > max_bytes:
+            raise TooLargeError(f"The request is larger than {max_bytes / 2**20:,.4g} MB.")
 
-    def _welcome(self, scope: Scope, token: str) -> str | None:
-        """The cookie for a browser that comes with the printed address, so that it keeps the token."""
+    def _token_cookie(self, scope: Scope, token: str) -> str | None:
+        """The Set-Cookie value for a browser that opens `/?token=TOKEN`; None for other requests."""
         if scope["method"] != "GET" or scope["path"] != "/":
             return None
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if not _same(given, token):
+        if not _is_equal(given, token):
             return None
         return f"{_cookie_name(scope)}={quote(token, safe='')}; Path=/; HttpOnly; SameSite=Lax"
 
 
-class _Bounded:
-    """The body of a request, which ends as if the client had gone when it grows too large."""
+class _BoundedBody:
+    """An ASGI `receive` that reports a disconnect once the request body exceeds `max_bytes`."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
-        self._receive, self._left = receive, most
+    def __init__(self, receive: Receive, max_bytes: int) -> None:
+        self._receive, self._remaining = receive, max_bytes
 
     async def __call__(self) -> Message:
         message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        return message if self._left >= 0 else {"type": "http.disconnect"}
+        self._remaining -= len(message.get("body", b""))
+        return message if self._remaining >= 0 else {"type": "http.disconnect"}
 
 
-async def refuse(send: Send, error: RequestError) -> None:
+async def _send_error(send: Send, error: RequestError) -> None:
     body = json.dumps(error_body(error)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if error.status == BusyError.status:
@@ -154,23 +155,24 @@ async def _redirect(send: Send, cookie: str) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def _shows(headers: Headers, cookie_name: str, token: str) -> bool:
+def _has_token(headers: Headers, cookie_name: str, token: str) -> bool:
     scheme, _, given = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and _same(given.strip(), token):
+    if scheme.lower() == "bearer" and _is_equal(given.strip(), token):
         return True
     try:
         cookies = SimpleCookie(headers.get("cookie", ""))
     except CookieError:
         return False
-    return cookie_name in cookies and _same(unquote(cookies[cookie_name].value), token)
+    return cookie_name in cookies and _is_equal(unquote(cookies[cookie_name].value), token)
 
 
-def _same(given: str, token: str) -> bool:
+def _is_equal(given: str, token: str) -> bool:
+    """Compare in constant time."""
     return hmac.compare_digest(given.encode(), token.encode())
 
 
 def _cookie_name(scope: Scope) -> str:
-    """Browsers share cookies between the ports of a machine."""
+    """Contains the port, because browsers share cookies between the ports of a host."""
     port = scope["server"][1] if scope.get("server") else 0
     return f"ctsan-{port}"
 

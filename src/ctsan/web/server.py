@@ -1,4 +1,4 @@
-"""A running server."""
+"""Start the server."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ctsan.web.limits import Limits
 
 TOKEN_VARIABLE = "CTSAN_TOKEN"
 
-_UNREAD_SECONDS = 20  # after which a client that does not read its answer is given up
-_GRACE_SECONDS = 120  # that answers under way may still take after SIGTERM
+_UNREAD_SECONDS = 20  # after which the connection of a client that does not read is closed
+_GRACE_SECONDS = 120  # for running requests to finish after SIGTERM
 
 
 def serve(
@@ -31,17 +31,18 @@ def serve(
     limits: Limits | None = None,
     on_start: Callable[[str], object],
 ) -> None:
-    """Answer until SIGTERM or Ctrl-C, and then finish what runs.
+    """Serve until SIGTERM or Ctrl-C, then finish the running requests.
 
     Args:
-        port: 0 takes any that is free.
-        library: folder of one to search, if any.
-        on_start: is given the address to open.
+        port: 0 selects a free port.
+        library: folder of a library to search.
+        weights: the backbone's weights, if they are not installed with ctsan.
+        on_start: called with the URL to open.
 
     Raises:
-        UsageError: the packages for it are missing, or the address is taken.
+        UsageError: required packages are not installed, or the address cannot be used.
         RunError: a model cannot be used.
-        StoreError: the library cannot be.
+        StoreError: the library cannot be used.
     """
     try:
         import uvicorn
@@ -56,7 +57,7 @@ def serve(
     from ctsan.runs.trained_run import load_runs
     from ctsan.web.feature_cache import ClipPredictor
 
-    listening = _listen(host, port)
+    listener = _listen(host, port)
     token = None if _is_loopback(host) else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
     app = create_app(
         ClipPredictor(load_runs(models), weights=weights),
@@ -74,22 +75,26 @@ def serve(
         timeout_graceful_shutdown=_GRACE_SECONDS,
         timeout_keep_alive=30,
     )
-    on_start(_address(host, listening.getsockname()[1], token))
-    uvicorn.Server(config).run(sockets=[listening])
+    on_start(_url(host, listener.getsockname()[1], token))
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 def limits_of(*, megabytes: int, minutes: float) -> Limits:
-    usual = Limits()
-    upload = megabytes * 2**20
+    """The default limits with another size and duration of an upload."""
+    default = Limits()
+    upload_bytes = megabytes * 2**20
     return replace(
-        usual, upload_bytes=upload, seconds=minutes * 60, spool_bytes=max(usual.spool_bytes, 2 * upload)
+        default,
+        upload_bytes=upload_bytes,
+        seconds=minutes * 60,
+        spool_bytes=max(default.spool_bytes, 2 * upload_bytes),
     )
 
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.create_server((host, port), family=family, backlog=128)
+        listener = socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise UsageError(
@@ -99,9 +104,9 @@ def _listen(host: str, port: int) -> socket.socket:
         raise UsageError(
             f"Cannot listen on {host}, port {port} ({reason}). Give another --host or --port."
         ) from error
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; connections have it from the socket
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _UNREAD_SECONDS)
-    return listening
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it from the listener
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _UNREAD_SECONDS)
+    return listener
 
 
 def _is_loopback(host: str) -> bool:
@@ -113,7 +118,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _address(host: str, port: int, token: str | None) -> str:
-    is_any = host in ("0.0.0.0", "::")
-    name = socket.gethostname() if is_any else f"[{host}]" if ":" in host else host
+def _url(host: str, port: int, token: str | None) -> str:
+    is_wildcard = host in ("0.0.0.0", "::")
+    name = socket.gethostname() if is_wildcard else f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token else "")

@@ -1,4 +1,4 @@
-"""What the API does: clips are read by workers, and one thread asks the model about them."""
+"""State of the server: workers read clips, and one thread runs the models on them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ctsan.inference.featurizer import networks_needed
 from ctsan.inference.results import Description, Scene
 from ctsan.video.clip_maps import ClipMaps
 from ctsan.web.catalogue import Catalogue
-from ctsan.web.clips import Clip, DescribedShot, Shelf
+from ctsan.web.clips import Clip, ClipStore, DescribedShot
 from ctsan.web.errors import CancelledClipError, NoModelError, UnreadableError
 from ctsan.web.feature_cache import ClipPredictor
 from ctsan.web.limits import Limits
 from ctsan.web.messages import Message
 from ctsan.web.model_thread import ModelThread
-from ctsan.web.worker_pool import LostWorkerError, Readers, ReadingError
+from ctsan.web.worker_pool import LostWorkerError, ReadingError, WorkerPool
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _SWEEP_SECONDS = 30.0
 
 
 class Service:
-    """One predictor, loaded once; one thread that uses it; some workers; the clips of all clients."""
+    """Owns the predictor and its thread, the library, the worker processes and the clips of all clients."""
 
     def __init__(
         self,
@@ -47,90 +47,93 @@ class Service:
     ) -> None:
         self.predictor, self.limits = predictor, limits
         self.catalogue: Catalogue | None = None
-        self._models = ModelThread(questions=limits.questions, together=limits.questions_together)
+        self._model_thread = ModelThread(max_pending=limits.model_queue, max_batch=limits.model_batch)
         runs = list(predictor.runs)
         if library is not None:
             open_library = partial(
-                Catalogue.open, library, predictor.clips, loaded=predictor.runs, weights=weights
+                Catalogue.open, library, predictor.cache, loaded=predictor.runs, weights=weights
             )
-            self.catalogue = self._models.run_now(open_library)
+            self.catalogue = self._model_thread.run_blocking(open_library)
             runs += self.catalogue.searcher.runs
-        self.readers = Readers(networks_needed(runs), limits, weights=weights)
-        self.shelf = Shelf(limits)
+        self.workers = WorkerPool(networks_needed(runs), limits, weights=weights)
+        self.clips = ClipStore(limits)
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        await self.readers.start()
+        await self.workers.start()
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def stop(self) -> None:
-        """Uploads that nobody waits for any more are given up, and nothing of them stays."""
-        tasks = [clip.task for clip in self.shelf.clips if clip.task] + [self._sweeper]
+        """Cancel reading, stop the workers and delete all uploads."""
+        tasks = [clip.task for clip in self.clips if clip.task] + [self._sweeper]
         for task in tasks:
             if task:
                 task.cancel()
         await asyncio.gather(*filter(None, tasks), return_exceptions=True)
-        await self.readers.stop()
-        self._models.stop()
-        self.shelf.close()
+        await self.workers.stop()
+        self._model_thread.stop()
+        self.clips.close()
 
     # Clips
 
     async def upload(self, body: AsyncIterator[bytes]) -> Clip:
-        clip = await self.shelf.upload(body)
-        self._begin(clip)
+        clip = await self.clips.upload(body)
+        self._start_reading(clip)
         return clip
 
     def open(self, file: Path) -> Clip:
-        """A file of the library, read like an upload and left where it is."""
-        clip = self.shelf.add(file)
-        self._begin(clip)
+        """Read a file of the library like an upload; the file stays where it is."""
+        clip = self.clips.add(file)
+        self._start_reading(clip)
         return clip
 
     async def cancel(self, clip: Clip) -> None:
-        """Stop reading; what is known already stays."""
+        """Stop reading a clip. What has been read so far stays."""
         if clip.task and not clip.task.done():
             clip.task.cancel()
             with suppress(asyncio.CancelledError):
                 await clip.task
 
-    async def forget(self, clip: Clip) -> None:
+    async def remove(self, clip: Clip) -> None:
         await self.cancel(clip)
-        self._drop(clip)
+        self._remove(clip)
 
-    # Questions
+    # Requests to the models
 
     async def ask(
         self,
         clip: Clip,
         task: str | None,
-        verb: Callable[[ClipPredictor, Sequence[tuple[Path, Q]]], Sequence[A]],
-        question: Q,
+        function: Callable[[ClipPredictor, Sequence[tuple[Path, Q]]], Sequence[A]],
+        request: Q,
     ) -> A:
-        """What the model answers about a clip, once that has been read.
+        """Answer a request about a clip, once the clip has been read.
 
         Args:
-            task: that a run must be able to do; None where any will do.
-            verb: answers it, together with those of others that wait.
+            task: required from one of the runs; None if any run will do.
+            function: answers a batch of such requests; see `answering`.
+            request: parameters of the request.
 
         Raises:
-            NoModelError: no run does that task.
-            UnreadableError, CancelledClipError: there is nothing to ask about.
-            BusyError: too many ask at once.
+            NoModelError: no run can do the task.
+            UnreadableError: the clip cannot be read.
+            CancelledClipError: reading the clip was cancelled.
+            BusyError: too many requests are waiting.
         """
         if task is not None and task not in self.predictor.tasks:
             raise NoModelError(
-                f"No model here can do that. Start the server with one that can: "
+                f"No model of this server can do that. Start it with one that can: "
                 f"ctsan train {task} --corpus CORPUS --out RUN, then ctsan serve --model RUN"
             )
-        await self.settled(clip)
-        return await self._models.ask(self.predictor, verb, (Path(clip.id), question))
+        await self.wait_settled(clip)
+        return await self._model_thread.submit(self.predictor, function, (Path(clip.id), request))
 
-    async def settled(self, clip: Clip) -> None:
+    async def wait_settled(self, clip: Clip) -> None:
         """Wait until a clip has been read.
 
         Raises:
-            UnreadableError, CancelledClipError: it will never be.
+            UnreadableError: the clip cannot be read.
+            CancelledClipError: reading the clip was cancelled.
         """
         await clip.is_settled.wait()
         if clip.state == "failed":
@@ -138,18 +141,22 @@ class Service:
         if clip.state == "cancelled":
             raise CancelledClipError("Reading the clip was cancelled. Upload it again.")
 
-    async def question(self, work: Callable[[], A]) -> A:
-        """What work with the models gives that goes with no other.
+    async def run_queued(self, work: Callable[[], A]) -> A:
+        """Run `work` in the model thread, in turn with the other requests but never in a batch.
 
         Raises:
-            BusyError: too many ask at once.
+            BusyError: too many requests are waiting.
         """
-        return await self._models.ask(None, lambda _, __: [work()], None)
+        return await self._model_thread.submit(None, lambda _, __: [work()], None)
 
-    async def picture(self, file: Path, seconds: float) -> bytes:
-        """A small JPEG of a moment of a file of the library."""
+    async def thumbnail(self, file: Path, seconds: float) -> bytes:
+        """A small JPEG of the frame at the given time of a file of the library.
+
+        Raises:
+            UnreadableError: the file cannot be read.
+        """
         try:
-            async with aclosing(self.readers.picture(file, seconds)) as messages:
+            async with aclosing(self.workers.read_picture(file, seconds)) as messages:
                 pictures = [message.body async for message in messages]
         except ReadingError as error:
             raise UnreadableError(str(error)) from error
@@ -157,14 +164,14 @@ class Service:
 
     # Reading
 
-    def _begin(self, clip: Clip) -> None:
-        for old in self.shelf.superfluous():
-            self._drop(old)
+    def _start_reading(self, clip: Clip) -> None:
+        for expired in self.clips.expired():
+            self._remove(expired)
         clip.task = asyncio.create_task(self._read(clip))
 
-    def _drop(self, clip: Clip) -> None:
-        self.shelf.remove(clip)
-        self.predictor.clips.forget(clip.id)
+    def _remove(self, clip: Clip) -> None:
+        self.clips.remove(clip)
+        self.predictor.cache.remove(clip.id)
 
     async def _read(self, clip: Clip) -> None:
         try:
@@ -173,30 +180,30 @@ class Service:
             except LostWorkerError:
                 if clip.is_settled.is_set():
                     raise
-                clip.pictures.clear()  # once more, since the worker may have died for another reason
+                clip.pictures.clear()  # retry once: the file may not be what killed the worker
                 clip.times.clear()
                 await self._read_once(clip)
             if clip.shots_state:
                 clip.shots_state = "ready"
         except asyncio.CancelledError:
-            _end(clip, "cancelled", None)
+            _abort(clip, "cancelled", None)
             raise
         except ReadingError as error:
-            _end(clip, "failed", str(error))
+            _abort(clip, "failed", str(error))
         except Exception:
             logger.exception("Reading a clip failed.")
-            _end(clip, "failed", "Something went wrong in the server, not with the file. Try again.")
+            _abort(clip, "failed", "Something went wrong in the server, not with the file. Try again.")
         finally:
-            self.shelf.release(clip)
+            self.clips.release_file(clip)
 
     async def _read_once(self, clip: Clip) -> None:
         assert clip.file is not None  # it has not been read yet
         shots = self.limits.shots if "describe" in self.predictor.tasks else 0
-        async with aclosing(self.readers.read(clip.file, shots=shots)) as messages:
-            await self._take_in(clip, messages)
+        async with aclosing(self.workers.read_clip(clip.file, max_shots=shots)) as messages:
+            await self._process_messages(clip, messages)
 
-    async def _take_in(self, clip: Clip, messages: AsyncIterator[Message]) -> None:
-        seen, maps, times = self.predictor.clips, dict[str, ClipMaps](), np.zeros(0)
+    async def _process_messages(self, clip: Clip, messages: AsyncIterator[Message]) -> None:
+        maps, times = dict[str, ClipMaps](), np.zeros(0)
         picture, start, end = b"", 0.0, 0.0
         async for head, body in messages:
             match head["kind"]:
@@ -213,39 +220,40 @@ class Service:
                     times, places = np.array(head["times"]), np.array(head["places"], dtype=np.int64)
                     maps[str(head["network"])] = ClipMaps(len(times), places, array)
                 case "read":
-                    seen.add(clip.id, maps, times)
+                    self.predictor.cache.add(clip.id, maps, times)
                     maps = {}
                     clip.shots_state = "reading" if head["shots"] else None
                     clip.settle("ready")
                 case "shot":
                     picture, start, end = body, float(head["start"]), float(head["end"])
                 case "shot read":
-                    found = await self._models.run(partial(self._describe_shot, clip.id, maps, times))
+                    describe = partial(self._describe_shot, clip.id, maps, times)
+                    description = await self._model_thread.run(describe)
                     maps = {}
-                    scene = Scene(start, end, found.captions[0], found.concepts)
+                    scene = Scene(start, end, description.captions[0], description.concepts)
                     clip.shots.append(DescribedShot(scene, picture))
                     clip.shots_progress = min(1.0, end / (clip.duration or end))
-                    clip.used = time.monotonic()
+                    clip.last_used = time.monotonic()
 
     def _describe_shot(
         self, clip_id: str, maps: dict[str, ClipMaps], times: NDArray[np.float64]
     ) -> Description:
-        shot_id = f"{clip_id} shot"  # a space: it is no id that a client could name
-        self.predictor.clips.add(shot_id, maps, times)
+        shot_id = f"{clip_id} shot"  # the space keeps it apart from the ids of clips
+        self.predictor.cache.add(shot_id, maps, times)
         try:
             return self.predictor.describe(shot_id)
         finally:
-            self.predictor.clips.forget(shot_id)
+            self.predictor.cache.remove(shot_id)
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            for clip in self.shelf.superfluous():
-                self._drop(clip)
+            for clip in self.clips.expired():
+                self._remove(clip)
 
 
-def _end(clip: Clip, state: Literal["cancelled", "failed"], error: str | None) -> None:
-    """Before all is read. What is known of a whole video is not lost with its shots."""
+def _abort(clip: Clip, state: Literal["cancelled", "failed"], error: str | None) -> None:
+    """Record that reading ended early. If the clip itself has been read, only its shots are affected."""
     if clip.is_settled.is_set():
         clip.shots_state, clip.error = state, error
     else:

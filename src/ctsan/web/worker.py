@@ -1,7 +1,7 @@
-"""A process that reads clips for the server: decodes them and makes their feature maps.
+"""Worker process: decodes clips and computes their feature maps for the server.
 
-Files of strangers meet decoders here and nowhere else. The process has a limit of memory, cannot write files,
-and is killed from outside when it takes too long; the server only sees the messages that it sends.
+Untrusted files are decoded only here. The process has a memory limit and cannot write files, and the server
+kills it when it takes too long. The server receives nothing but messages; see `messages`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ctsan.video.backbones import Backbone, backbone_of
 from ctsan.video.clip_maps import needed_frames
 from ctsan.video.engine import Engine, load_engine
 from ctsan.video.frames import Frames, pictures_at, probe, sample_frames
-from ctsan.video.shots import MAX_SECONDS, frames_of_sizes
+from ctsan.video.shots import MAX_SECONDS, frames_of_shots_by_size
 from ctsan.video.store import Recipe
 from ctsan.web.messages import Message, pack, receive_from
 
-_BATCH = 4  # frames between two signs of progress
+_BATCH_SIZE = 4  # frames between two progress messages
 _THUMBNAIL = (400, 400)
-_POSTER = (640, 640)  # the box that it fits into
-_OPEN_FILES = 64
+_POSTER = (640, 640)
+_MAX_OPEN_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +40,20 @@ class Network:
     key: str
     backbone: Backbone
     engine: Engine
-    max_frames: list[int]  # of a clip that runs take in: one number or more
+    max_frames: list[int]  # distinct values of the runs' `max_frames`
 
 
 def main() -> None:
-    """Answer requests from stdin until it ends; `argv[1]` says with which networks and limits."""
+    """Answer requests from stdin until it is closed; `argv[1]` is JSON with the networks and limits."""
     settings = json.loads(sys.argv[1])
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints goes to stderr, not among the messages
+    os.dup2(2, 1)  # so that output of libraries does not mix with the messages
     networks = []
     weights = Path(settings["weights"]) if settings["weights"] else None
     for key, recipe, max_frames in settings["networks"]:
         backbone = backbone_of(Recipe(**{**recipe, "grid": tuple(recipe["grid"])}), weights)
         networks.append(Network(key, backbone, load_engine(backbone), max_frames))
-    _confine(settings["memory"])
+    _limit_resources(settings["memory"])
     _send(out, Message({"kind": "started"}))
     while (request := receive_from(sys.stdin.buffer)) is not None:
         try:
@@ -65,35 +65,35 @@ def main() -> None:
                     _send(out, message)
             _send(out, Message({"kind": "done"}))
         except VideoError as error:
-            _send(out, Message({"kind": "error", "text": f"{_sentence(error.what)}. {error.remedy}"}))
+            _send(out, Message({"kind": "error", "text": f"{_capitalize(error.what)}. {error.remedy}"}))
         except MemoryError:
-            text = "Reading it takes more memory than is allowed. Make its pictures smaller, or cut it."
+            text = "Reading it takes more memory than is allowed. Reduce its resolution, or cut it."
             _send(out, Message({"kind": "error", "text": text}))
 
 
 def read_clip(file: Path, networks: list[Network], limits: Mapping[str, Any]) -> Iterator[Message]:
-    """All that the server wants to know of a clip: first of the whole of it, then of the shots of a long one.
+    """Messages about a clip: first about the whole clip, then about each shot if it is long.
 
     Raises:
-        VideoError: it cannot be read, or is larger or longer than the limits allow.
+        VideoError: the clip cannot be read, or exceeds a limit.
     """
     info = probe(file)
     if info.duration > limits["seconds"]:
         what = f"it is {info.duration:,.0f} seconds long, and {limits['seconds']:,.0f} are allowed"
-        raise VideoError(file, what, "Cut it into pieces.")
+        raise VideoError(file, what, "Cut it into shorter files.")
     if info.width * info.height > limits["pixels"]:
-        what = f"its pictures of {info.width:,} × {info.height:,} are larger than is allowed"
+        what = f"its frames of {info.width:,} × {info.height:,} are larger than is allowed"
         raise VideoError(file, what, f"Scale them down to at most {limits['pixels']:,} pixels.")
     [(poster, _)] = pictures_at(file, np.zeros(1), box=_POSTER)
     height, width = poster.shape[:2]
     yield Message(
         {"kind": "info", "duration": info.duration, "width": width, "height": height}, _jpeg(poster)
     )
-    frames = {
-        size: sample_frames(file, size=size) for size in {each.backbone.image_size for each in networks}
-    }
+    sizes = {network.backbone.image_size for network in networks}
+    frames = {size: sample_frames(file, size=size) for size in sizes}
     places = [
-        needed_frames(len(frames[each.backbone.image_size].times), each.max_frames) for each in networks
+        needed_frames(len(frames[network.backbone.image_size].times), network.max_frames)
+        for network in networks
     ]
     total, done = sum(map(len, places)), 0
     for number, network in enumerate(networks):
@@ -101,12 +101,12 @@ def read_clip(file: Path, networks: list[Network], limits: Mapping[str, Any]) ->
         if number == 0:
             for pixels, time in zip(sampled.pixels, sampled.times, strict=True):
                 yield Message({"kind": "picture", "time": float(time)}, _jpeg(pixels))
-        parts = []
-        for start in range(0, len(places[number]), _BATCH):
-            parts.append(network.engine(sampled.pixels[places[number][start : start + _BATCH]]))
-            done += len(parts[-1])
+        batches = []
+        for start in range(0, len(places[number]), _BATCH_SIZE):
+            batches.append(network.engine(sampled.pixels[places[number][start : start + _BATCH_SIZE]]))
+            done += len(batches[-1])
             yield Message({"kind": "progress", "share": done / total})
-        yield _maps(network, places[number], np.concatenate(parts), sampled)
+        yield _maps_message(network, places[number], np.concatenate(batches), sampled)
     is_long = info.duration > MAX_SECONDS and limits["shots"] > 0
     yield Message({"kind": "read", "shots": is_long})
     if is_long:
@@ -114,21 +114,21 @@ def read_clip(file: Path, networks: list[Network], limits: Mapping[str, Any]) ->
 
 
 def read_picture(file: Path, second: float) -> Message:
-    """A thumbnail.
+    """The frame at the given time, as a thumbnail.
 
     Raises:
         VideoError: the file cannot be read.
     """
     pictures = pictures_at(file, np.array([second]), box=_THUMBNAIL)
     if not pictures:
-        raise VideoError(file, "not one picture could be decoded", "Index the folder again.")
+        raise VideoError(file, "no frame could be decoded", "Index the folder again.")
     return Message({"kind": "picture"}, _jpeg(pictures[0][0]))
 
 
-def _read_shots(file: Path, networks: list[Network], most: int) -> Iterator[Message]:
-    sizes = sorted({each.backbone.image_size for each in networks})
-    for number, (shot, by_size) in enumerate(frames_of_sizes(file, sizes)):
-        if number == most:
+def _read_shots(file: Path, networks: list[Network], max_shots: int) -> Iterator[Message]:
+    sizes = sorted({network.backbone.image_size for network in networks})
+    for number, (shot, by_size) in enumerate(frames_of_shots_by_size(file, sizes)):
+        if number == max_shots:
             return
         pictures = by_size[networks[0].backbone.image_size].pixels
         middle = pictures[len(pictures) // 2]
@@ -136,11 +136,13 @@ def _read_shots(file: Path, networks: list[Network], most: int) -> Iterator[Mess
         for network in networks:
             frames = by_size[network.backbone.image_size]
             places = needed_frames(len(frames.times), network.max_frames)
-            yield _maps(network, places, network.engine(frames.pixels[places]), frames)
+            yield _maps_message(network, places, network.engine(frames.pixels[places]), frames)
         yield Message({"kind": "shot read", "end": shot.end})
 
 
-def _maps(network: Network, places: NDArray[np.int64], maps: NDArray[np.float16], frames: Frames) -> Message:
+def _maps_message(
+    network: Network, places: NDArray[np.int64], maps: NDArray[np.float16], frames: Frames
+) -> Message:
     head = {
         "kind": "maps",
         "network": network.key,
@@ -157,12 +159,12 @@ def _jpeg(pixels: NDArray[np.uint8]) -> bytes:
     return file.getvalue()
 
 
-def _confine(memory: int) -> None:
-    """From now on: so much more memory, no new bytes in any file, few open files, no dumps."""
+def _limit_resources(memory: int) -> None:
+    """Allow no file writes, few open files, no core dumps, and `memory` bytes beyond those in use now."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) if _has_proc() else 0
     limits: list[tuple[int, int]] = [
         (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, _OPEN_FILES),
+        (resource.RLIMIT_NOFILE, _MAX_OPEN_FILES),
         (resource.RLIMIT_CORE, 0),
     ]
     if pages:
@@ -175,8 +177,8 @@ def _has_proc() -> bool:
     return sys.platform == "linux"
 
 
-def _sentence(what: str) -> str:
-    return what[:1].upper() + what[1:]
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _send(out: BinaryIO, message: Message) -> None:

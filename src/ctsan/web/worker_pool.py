@@ -1,4 +1,4 @@
-"""The workers that read clips: as many as the limits say, each replaced when it dies or is killed."""
+"""A pool of worker processes that read clips. A worker that dies or is killed is replaced."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ctsan.web.messages import Message, pack, receive
 
 logger = logging.getLogger(__name__)
 
-_START_SECONDS = 180.0  # the first one of all may have to prepare a network for ONNX Runtime
+_START_SECONDS = 180.0  # the first start may have to convert a network for ONNX Runtime
 
 
 class ReadingError(CtsanError):
-    """A file cannot be read, by its own fault."""
+    """A file cannot be read."""
 
 
 class LostWorkerError(ReadingError):
-    """The worker died over it. That may have other reasons than the file."""
+    """The worker died while reading a file. The file is not necessarily the cause."""
 
 
 @dataclass(slots=True)
@@ -36,98 +36,96 @@ class _Worker:
     input: asyncio.StreamWriter
 
 
-class Readers:
-    """Workers that wait for files.
+class WorkerPool:
+    """Runs up to `limits.workers` processes of `ctsan.web.worker`.
 
     Args:
-        networks: whose maps runs want, by their keys.
-        weights: the file of a network that is not installed with ctsan.
+        networks: the networks that the runs need, by `network_key`.
+        weights: the backbone's weights, if they are not installed with ctsan.
     """
 
     def __init__(
         self, networks: Mapping[str, NeededNetwork], limits: Limits, *, weights: Path | None
     ) -> None:
-        listed = [[key, asdict(recipe), max_frames] for key, (recipe, max_frames) in networks.items()]
         self._settings = json.dumps(
             {
-                "networks": listed,
+                "networks": [
+                    [key, asdict(recipe), max_frames] for key, (recipe, max_frames) in networks.items()
+                ],
                 "weights": str(weights) if weights else None,
                 "memory": limits.worker_bytes,
             }
         )
         self._limits = limits
-        self._idle: asyncio.LifoQueue[_Worker | None] = asyncio.LifoQueue()  # None: one has to be started
-        self._all: set[asyncio.subprocess.Process] = set()
+        self._idle: asyncio.LifoQueue[_Worker | None] = asyncio.LifoQueue()  # None: not started
+        self._processes: set[asyncio.subprocess.Process] = set()
         for _ in range(limits.workers):
             self._idle.put_nowait(None)
 
     async def start(self) -> None:
-        """Have one ready before anybody asks, so that what is wrong with it is seen at once."""
+        """Start one worker, so that an error in its setup appears when the server starts."""
         self._idle.put_nowait(await self._start() if self._idle.get_nowait() is None else None)
 
-    async def read(self, file: Path, *, shots: int) -> AsyncGenerator[Message, None]:
-        """What a worker says of a file, as it says it. Whoever stops listening has the worker killed.
-
-        Args:
-            shots: how many of a long video are wanted at most.
+    async def read_clip(self, file: Path, *, max_shots: int) -> AsyncGenerator[Message, None]:
+        """Messages of `worker.read_clip`, as they arrive. Closing the generator early kills the worker.
 
         Raises:
-            ReadingError: it cannot be read, or did not survive it.
+            ReadingError: the file cannot be read, or the worker was lost.
         """
-        head = {
+        request = {
             "what": "clip",
-            "shots": shots,
+            "shots": max_shots,
             "seconds": self._limits.seconds,
             "pixels": self._limits.pixels,
         }
-        async with aclosing(self._answers(file, head)) as messages:
+        async with aclosing(self._request(file, request)) as messages:
             async for message in messages:
                 yield message
 
-    async def picture(self, file: Path, seconds: float) -> AsyncGenerator[Message, None]:
-        """One message with what is on the screen so long after the start; otherwise as `read`."""
-        async with aclosing(self._answers(file, {"what": "picture", "second": seconds})) as messages:
+    async def read_picture(self, file: Path, seconds: float) -> AsyncGenerator[Message, None]:
+        """One message with the frame at the given time; otherwise as `read_clip`."""
+        async with aclosing(self._request(file, {"what": "picture", "second": seconds})) as messages:
             async for message in messages:
                 yield message
 
-    async def _answers(self, file: Path, question: Mapping[str, object]) -> AsyncGenerator[Message, None]:
+    async def _request(self, file: Path, request: Mapping[str, object]) -> AsyncGenerator[Message, None]:
         worker = await self._idle.get()
-        is_whole = False
+        is_reusable = False  # only once it has sent its last message
         try:
             if worker is None or worker.process.returncode is not None:
                 worker = await self._start()
-            worker.input.write(pack(Message({**question, "file": str(file)})))
-            until = asyncio.get_running_loop().time() + self._limits.worker_seconds
+            worker.input.write(pack(Message({**request, "file": str(file)})))
+            deadline = asyncio.get_running_loop().time() + self._limits.worker_seconds
             while True:
                 try:
-                    async with asyncio.timeout_at(until):
+                    async with asyncio.timeout_at(deadline):
                         message = await receive(worker.output)
                 except TimeoutError:
                     raise ReadingError(
-                        "Reading it took too long, and was stopped. Cut it, or make its pictures smaller."
+                        "Reading it took too long, and was stopped. Cut it, or reduce its resolution."
                     ) from None
                 except (EOFError, ValueError, OSError) as error:
-                    logger.warning("A worker died over a file (%s). Another takes its place.", error)
+                    logger.warning("A worker died while reading a file (%s). It is replaced.", error)
                     raise LostWorkerError(
-                        "It could not be read: the decoder did not survive it. Convert it to mp4."
+                        "It could not be read: the decoder crashed. Convert it to mp4."
                     ) from None
                 match message.head.get("kind"):
                     case "done":
-                        is_whole = True
+                        is_reusable = True
                         return
                     case "error":
-                        is_whole = True
+                        is_reusable = True
                         raise ReadingError(str(message.head.get("text")))
                     case "info":
-                        until += min(self._limits.seconds, float(message.head["duration"]))
+                        deadline += min(self._limits.seconds, float(message.head["duration"]))
                 yield message
         finally:
-            if worker is not None and not is_whole:
+            if worker is not None and not is_reusable:
                 self._kill(worker)
-            self._idle.put_nowait(worker if is_whole else None)
+            self._idle.put_nowait(worker if is_reusable else None)
 
     async def stop(self) -> None:
-        processes = list(self._all)
+        processes = list(self._processes)
         for process in processes:
             with suppress(ProcessLookupError):
                 process.kill()
@@ -149,7 +147,7 @@ class Readers:
         )
         assert process.stdout is not None  # both are pipes
         assert process.stdin is not None
-        self._all = {each for each in self._all if each.returncode is None} | {process}
+        self._processes = {other for other in self._processes if other.returncode is None} | {process}
         worker = _Worker(process, process.stdout, process.stdin)
         try:
             async with asyncio.timeout(_START_SECONDS):
@@ -157,7 +155,7 @@ class Readers:
         except (EOFError, ValueError, TimeoutError) as error:
             self._kill(worker)
             raise CtsanError(
-                "A worker that reads clips could not be started; what it said stands above. Check with "
-                "'ctsan backbone check NETWORK' that it runs."
+                "A worker process could not be started; its error output is above. Check with "
+                "'ctsan backbone check NETWORK' that the network runs."
             ) from error
         return worker

@@ -168,6 +168,6 @@ def test_an_official_split_that_leaks_is_noted_and_kept(write):
     corpus, problems = inspect_corpus(write(captions))
     assert problems == []
     assert corpus.notes == (
-        "1 source stands on two sides of the official split, the first is '0001_A_Film': "
+        "1 source is in two of the official splits, the first is '0001_A_Film': "
         f"{clip('0001_A_Film', 1)} in train, {clip('0001_A_Film', 8)} in val.",
     )

@@ -64,5 +64,5 @@ def test_one_of_the_files_is_enough_and_a_clip_may_be_missing(write):
     (problem,) = missing_clips(corpus)
     assert str(problem) == (
         f"{root}/video7010.mp4: the file of clip 'video7010' is missing ({root}/video7010.mp4). "
-        "Put it there, name its features with --features, or delete what is said of the clip."
+        "Put it there, name its features with --features, or delete the clip's entry."
     )

@@ -25,8 +25,8 @@ def test_text_file_sources_and_the_customary_split(write):
     assert corpus.clips[0].path == root / "YouTubeClips" / "-aB_3c_D-9_10_15.avi"
     assert corpus.clips[0].origin == (root / "AllVideoDescriptions.txt", 4)
     assert corpus.notes == (
-        "1 of 4 clips are left out, as youtube_mapping.txt does not name them.",
-        "1 source stands on two sides of the official split, the first is '-aB_3c_D-9': "
+        "1 of 4 clips are left out, because youtube_mapping.txt does not list them.",
+        "1 source is in two of the official splits, the first is '-aB_3c_D-9': "
         "-aB_3c_D-9_10_15 in train, -aB_3c_D-9_20_25 in val.",
     )
 
@@ -38,7 +38,7 @@ def test_without_a_mapping_the_split_is_ours(write):
         sides[clip.source].add(clip.split)
     assert all(len(splits) == 1 for splits in sides.values())
     assert set.union(*sides.values()) == {"train", "val", "test"}
-    assert corpus.notes == ("The corpus gives no splits; seed 7 made them.",)
+    assert corpus.notes == ("The corpus has no splits; they are generated from seed 7.",)
 
 
 def test_clips_under_their_own_or_their_mapped_names(write):

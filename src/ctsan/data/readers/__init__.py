@@ -1,5 +1,5 @@
-"""One small reader for each corpus format.
+"""One reader per corpus format.
 
-A reader is a module with `recognises(path)` and `read(path, problems)`; it appends every problem that it
-finds and goes on, and never raises for what a file holds. `ctsan.data.reading` knows them all.
+A reader is a module with `recognises(path)` and `read(path, problems)`. It appends every problem to
+`problems` and continues; it never raises because of a file's content. `ctsan.data.reading` lists them all.
 """

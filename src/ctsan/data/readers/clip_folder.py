@@ -1,4 +1,4 @@
-"""Clips without captions: a folder of them, or a single file. To be described and searched."""
+"""Clips without captions, to caption or to search: a folder of clips, or a single clip."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ctsan.errors import Problem
 
 
 def recognises(path: Path) -> bool:
-    """Any folder, so this reader is asked last, or a file that is a clip by its suffix."""
+    """Any folder, so this reader is tried last, or a file with the suffix of a clip."""
     return path.is_dir() or path.suffix.lower() in CLIP_SUFFIXES
 
 
 def read(path: Path, problems: list[Problem]) -> Corpus:
-    """Every clip below the folder, by name; its id is its path from there."""
+    """Every clip below the folder, sorted by id, which is its path relative to the folder."""
     root = path if path.is_dir() else path.parent
     files = list(files_below(root, problems)) if path.is_dir() else [path]
     names = sorted(
         file.relative_to(root).as_posix() for file in files if file.suffix.lower() in CLIP_SUFFIXES
     )
     if not names:
-        what = "the folder holds neither clips nor a caption file" if files else "the folder is empty"
+        what = "the folder contains neither clips nor a caption file" if files else "the folder is empty"
         suffixes = " ".join(sorted(CLIP_SUFFIXES))
         remedy = (
             f"Put clips into it ({suffixes}), or a clips.jsonl, or the files of LSMDC16, MSR-VTT or MSVD."

@@ -1,4 +1,4 @@
-"""What every reader needs of files: their lines, and where the clips are."""
+"""File access shared by the readers: numbered lines, and the clips below a folder."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SAVE_AS_UTF8 = "Save the file as UTF-8."
 
 
 def lines_of(path: Path, problems: list[Problem]) -> Iterator[tuple[int, str]]:
-    """Numbered lines without their line ends; a line that is not UTF-8 is a problem and is yielded in part.
+    """Numbered lines without line ends; a line that is not UTF-8 is a problem, its bad bytes are replaced.
 
-    Only the line feed ends a line, so that other Unicode separators inside a sentence do not shift numbers.
+    Only a line feed ends a line, so that other Unicode separators in a sentence do not shift line numbers.
     """
     try:
         with path.open("rb") as stream:
@@ -44,39 +44,41 @@ def cannot_read(path: Path, error: OSError) -> Problem:
 
 
 def files_below(folder: Path, problems: list[Problem], *, depth: int | None = None) -> Iterator[Path]:
-    """Files in a folder and its subfolders, each folder listed once, nearer files first, then by name.
+    """Files in a folder and its subfolders, breadth first, then by name.
 
     Hidden files and folders are skipped; links to folders are followed, but no folder is entered twice.
-    `depth` limits how many folders below the first are entered.
+
+    Args:
+        depth: how many levels of subfolders to enter; None enters all.
     """
-    level, seen = [folder], {folder.resolve()}
+    level, visited = [folder], {folder.resolve()}
     while level:
-        deeper: list[Path] = []
-        for place in level:
+        next_level: list[Path] = []
+        for parent in level:
             try:
-                with os.scandir(place) as listing:
+                with os.scandir(parent) as listing:
                     entries = sorted(listing, key=lambda entry: entry.name)
             except OSError as error:
-                problems.append(cannot_read(place, error))
+                problems.append(cannot_read(parent, error))
                 continue
             for entry in entries:
-                path = place / entry.name
+                path = parent / entry.name
                 if entry.name.startswith("."):
                     continue
                 if not _is_folder(path):
                     yield path
-                elif (real := path.resolve()) not in seen:
-                    seen.add(real)
-                    deeper.append(path)
+                elif (real := path.resolve()) not in visited:
+                    visited.add(real)
+                    next_level.append(path)
         if depth is not None:
             if depth == 0:
                 return
             depth -= 1
-        level = deeper
+        level = next_level
 
 
-def is_there(path: Path) -> bool:
-    """Whether it is a file; one that may not be looked at, or has an impossible name, is none."""
+def is_file(path: Path) -> bool:
+    """Whether the path is a file; False if it is inaccessible or not a valid name."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -91,12 +93,12 @@ def _is_folder(path: Path) -> bool:
 
 
 def videos_by_stem(root: Path, problems: list[Problem]) -> dict[str, Path]:
-    """Every video at most two folders below `root`, by its name without suffix; the nearest wins.
+    """Every video at most two folders below `root`, by its name without suffix; the shallowest wins.
 
-    Two folders reach `root/videos/movie/clip.avi` and stay out of folders of extracted frames.
+    Two levels reach `root/videos/movie/clip.avi` but not deeper folders, which often hold extracted frames.
     """
-    found: dict[str, Path] = {}
+    videos: dict[str, Path] = {}
     for path in files_below(root, problems, depth=2):
         if path.suffix.lower() in VIDEO_SUFFIXES:
-            found.setdefault(path.stem, path)
-    return found
+            videos.setdefault(path.stem, path)
+    return videos

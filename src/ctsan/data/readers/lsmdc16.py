@@ -1,4 +1,4 @@
-"""LSMDC16: movie clips with a sentence or a few, and the official items of three tasks."""
+"""LSMDC16: movie clips with one or a few sentences, and the official items of three tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CAPTION_FILES: dict[Split, str] = {
     "test": "LSMDC16_annos_test",
     "blind": "LSMDC16_annos_blindtest",
 }
-_VARIANTS = ("_someone.csv", ".csv")  # the later release, all names replaced by SOMEONE, before the first
+_VARIANTS = ("_someone.csv", ".csv")  # prefer the later release, where SOMEONE replaces all names
 _ITEM_FILES: dict[tuple[ItemTask, Split], str] = {
     ("fill", "train"): "LSMDC16_annos_training_FIB.csv",
     ("fill", "val"): "LSMDC16_annos_val_FIB.csv",
@@ -44,19 +44,19 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, problems: list[Problem]) -> Corpus:
-    """Read the caption files, the item files, then the paraphrases; one that is absent is no problem.
+    """Read the caption files, the item files and the paraphrases; each is optional.
 
-    A clip may have several sentences, on several rows. Where no caption file tells of a clip, its
-    sentences come from the item files. Paraphrases are further captions of training clips.
+    A clip may have several sentences, on several rows. If no caption file contains a clip, its captions come
+    from the item files. Paraphrases are further captions of training clips.
     """
     origin: dict[str, tuple[Split, Path, int]] = {}
     sentences: dict[str, list[str]] = {}
 
     def declare(clip: str, split: Split, file: Path, line: int) -> None:
-        known, there, first_line = origin.setdefault(clip, (split, file, line))
+        first_split, first_file, first_line = origin.setdefault(clip, (split, file, line))
         sentences.setdefault(clip, [])
-        if known != split:
-            what = f"clip {clip!r} is in {split} here and in {known} at {there.name}:{first_line}"
+        if first_split != split:
+            what = f"clip {clip!r} is in {split} here and in {first_split} at {first_file.name}:{first_line}"
             problems.append(Problem(file, line, what, _COPY_AGAIN))
 
     for split, stem in _CAPTION_FILES.items():
@@ -71,13 +71,13 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
     for (task, split), name in _ITEM_FILES.items():
         if not (path / name).is_file():
             continue
-        found: list[Item] = []
+        file_items: list[Item] = []
         for line, item, sentence in _items(task, path / name, problems):
-            found.append(item)
+            file_items.append(item)
             declare(item.clip, split, path / name, line)
             if item.clip not in captioned and sentence not in sentences[item.clip]:
                 sentences[item.clip].append(sentence)
-        items[task, split] = tuple(found)
+        items[task, split] = tuple(file_items)
 
     paraphrases = path / _PARAPHRASES
     unknown: list[tuple[int, str]] = []
@@ -106,7 +106,7 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
 
 
 def _unknown_note(unknown: list[tuple[int, str]]) -> str:
-    """Later releases have fewer training clips than the paraphrases were written for: nothing to mend."""
+    """A note, not a problem: later releases have fewer training clips than the file of paraphrases."""
     line, clip = unknown[0]
     rows = "1 row is" if len(unknown) == 1 else f"{len(unknown):,} rows are"
     first = f"The first is {clip!r} at line {line}."
@@ -119,7 +119,7 @@ def _movie(clip: str) -> str:
 
 
 def _rows(file: Path, widths: tuple[int, ...], problems: list[Problem]) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each row that has the right number of them. Sentences hold quotation marks: no quoting."""
+    """The cells of each row with an allowed number of cells. Quotation marks are text, not quoting."""
     for line, text in lines_of(file, problems):
         cells = [cell.strip() for cell in text.strip().split("\t")]
         cells[0] = cells[0].strip('"')
@@ -128,19 +128,20 @@ def _rows(file: Path, widths: tuple[int, ...], problems: list[Problem]) -> Itera
         if not _CLIP_ID.fullmatch(cells[0]):
             if line > 1 or len(cells) not in widths:  # else a header
                 what = (
-                    f"{cells[0]!r} is no clip id, which ends in two times such as 00.03.07.170-00.03.09.675"
+                    f"{cells[0]!r} is not a clip id, which ends in two times such as "
+                    "00.03.07.170-00.03.09.675"
                 )
                 problems.append(Problem(file, line, what, _COPY_AGAIN))
         elif len(cells) not in widths:
-            wanted = " or ".join(str(width) for width in widths)
-            what = f"the row has {len(cells)} columns instead of {wanted}"
-            problems.append(Problem(file, line, what, f"Columns are parted by tabs. {_COPY_AGAIN}"))
+            expected = " or ".join(str(width) for width in widths)
+            what = f"the row has {len(cells)} columns instead of {expected}"
+            problems.append(Problem(file, line, what, f"Columns are separated by tabs. {_COPY_AGAIN}"))
         else:
             yield line, cells
 
 
 def _items(task: ItemTask, file: Path, problems: list[Problem]) -> Iterator[tuple[int, Item, str]]:
-    """Line, item and the sentence that was written for the clip."""
+    """The line, the item and the sentence that was written for the clip."""
     if task == "rank":
         for line, (clip, *_, sentence) in _rows(file, (6,), problems):
             yield line, QueryItem(query=sentence, clip=clip), sentence
@@ -154,14 +155,15 @@ def _items(task: ItemTask, file: Path, problems: list[Problem]) -> Iterator[tupl
     elif "randomized" in file.name:
         for line, (clip, _, _, _, _, *choices, index) in _rows(file, (11,), problems):
             if index in {"1", "2", "3", "4", "5"}:
-                place = int(index) - 1
-                yield line, ChoiceItem(clip=clip, choices=tuple(choices), answer=place), choices[place]
+                answer_index = int(index) - 1
+                item = ChoiceItem(clip=clip, choices=tuple(choices), answer=answer_index)
+                yield line, item, choices[answer_index]
             else:
                 what = f"the answer's index is {index!r} instead of 1 to 5"
                 problems.append(Problem(file, line, what, _COPY_AGAIN))
     else:
-        for line, (clip, _, _, _, _, right, *choices) in _rows(file, (10,), problems):
-            # The file has the right sentence first; a digest of clip and sentence gives it a place.
-            place = int.from_bytes(sha256(f"{clip}\n{right}".encode()).digest()) % (len(choices) + 1)
-            choices.insert(place, right)
-            yield line, ChoiceItem(clip=clip, choices=tuple(choices), answer=place), right
+        for line, (clip, _, _, _, _, correct, *choices) in _rows(file, (10,), problems):
+            # The file lists the correct sentence first; a hash of clip and sentence selects its position.
+            answer_index = int.from_bytes(sha256(f"{clip}\n{correct}".encode()).digest()) % (len(choices) + 1)
+            choices.insert(answer_index, correct)
+            yield line, ChoiceItem(clip=clip, choices=tuple(choices), answer=answer_index), correct

@@ -1,4 +1,4 @@
-"""MSR-VTT: two JSON files of videos and sentences, `videoN.mp4` beside or below them."""
+"""MSR-VTT: two JSON files of videos and sentences, with `videoN.mp4` beside or below them."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, problems: list[Problem]) -> Corpus:
-    """Read whichever of the two files are there; an empty list of sentences gives clips without."""
+    """Read whichever of the two files exist; with an empty list of sentences, clips have no captions."""
     videos: dict[str, tuple[Path, Split, dict[str, object]]] = {}
     sentences: dict[str, list[str]] = {}
     unknown: Counter[tuple[Path, str]] = Counter()
     for file in (path / name for name in FILES if (path / name).is_file()):
         content = _load(file, problems)
-        for place, video in _entries(file, content, "videos", problems):
-            name, split = video.pop("video_id", None), video.pop("split", None)
+        for index, video in _entries(file, content, "videos", problems):
+            name, split_name = video.pop("video_id", None), video.pop("split", None)
             if not isinstance(name, str) or not name:
-                problems.append(Problem(file, None, f"videos[{place}] has no video_id", _COPY_AGAIN))
+                problems.append(Problem(file, None, f"videos[{index}] has no video_id", _COPY_AGAIN))
             elif name in videos:
-                what = f"video {name!r} is declared again in videos[{place}], first in {videos[name][0].name}"
+                what = f"video {name!r} is declared again in videos[{index}], first in {videos[name][0].name}"
                 problems.append(Problem(file, None, what, "Delete one of the two."))
-            elif isinstance(split, str) and (known := parse_split(split)):
-                videos[name] = (file, known, video)
+            elif isinstance(split_name, str) and (split := parse_split(split_name)):
+                videos[name] = (file, split, video)
             else:
-                problems.append(unknown_split(file, None, split, name))
-                sentences[name] = []  # so that its sentences are no further problem
-        for place, sentence in _entries(file, content, "sentences", problems):
+                problems.append(unknown_split(file, None, split_name, name))
+                sentences[name] = []  # do not report its sentences too
+        for index, sentence in _entries(file, content, "sentences", problems):
             name, caption = sentence.get("video_id"), sentence.get("caption")
             if not isinstance(caption, str) or not tokenize(caption):
-                what = f"sentences[{place}] of {name!r} has no words ({caption!r})"
+                what = f"sentences[{index}] of {name!r} has no words ({caption!r})"
                 problems.append(Problem(file, None, what, "Delete it or write its caption."))
             elif isinstance(name, str) and (name in videos or name in sentences):
                 sentences.setdefault(name, []).append(caption)
@@ -53,11 +53,11 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
     for (file, name), count in unknown.items():
         what = f"{count} sentence{'s' if count > 1 else ''} of unknown video {name!r}"
         problems.append(Problem(file, None, what, 'Add it to "videos", or delete its sentences.'))
-    found = videos_by_stem(path, problems)
+    paths = videos_by_stem(path, problems)
     clips = tuple(
         Clip(
             id=name,
-            path=found.get(name, path / f"{name}.mp4"),
+            path=paths.get(name, path / f"{name}.mp4"),
             captions=tuple(sentences.get(name, ())),
             split=split,
             source=_source(extra.get("url")) or name,
@@ -76,7 +76,7 @@ def _load(file: Path, problems: list[Problem]) -> dict[str, object]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problems.append(Problem(file, line, "the line is not UTF-8", SAVE_AS_UTF8))
-    except (ValueError, RecursionError) as error:  # numbers too long, lists too deep
+    except (ValueError, RecursionError) as error:  # too long numbers, too deep lists
         problems.append(Problem(file, None, f"the file is not JSON ({error})", _COPY_AGAIN))
     except OSError as error:
         problems.append(cannot_read(file, error))
@@ -90,16 +90,16 @@ def _load(file: Path, problems: list[Problem]) -> dict[str, object]:
 def _entries(
     file: Path, content: dict[str, object], key: str, problems: list[Problem]
 ) -> Iterator[tuple[int, dict[str, object]]]:
-    """The objects in one of the file's two lists, with their places."""
+    """The objects in one of the file's two lists, with their indices."""
     entries = content.get(key)
     if not isinstance(entries, list):
         problems.append(Problem(file, None, f'the file has no list "{key}"', _COPY_AGAIN))
         return
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         if isinstance(entry, dict):
-            yield place, entry
+            yield index, entry
         else:
-            problems.append(Problem(file, None, f"{key}[{place}] is not an object", _COPY_AGAIN))
+            problems.append(Problem(file, None, f"{key}[{index}] is not an object", _COPY_AGAIN))
 
 
 def _source(url: object) -> str:
@@ -108,6 +108,6 @@ def _source(url: object) -> str:
         return ""
     try:
         parts = urlsplit(url)
-    except ValueError:  # not an address: it still tells clips of one video from others
+    except ValueError:  # not a URL, but still the same for all clips of a video
         return url
     return parse_qs(parts.query).get("v", [parts.path.rpartition("/")[2]])[0]

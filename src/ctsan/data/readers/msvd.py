@@ -1,4 +1,4 @@
-"""MSVD: short YouTube clips `ID_start_end.avi`, each with some forty sentences."""
+"""MSVD: short YouTube clips `ID_start_end.avi`, each with about forty sentences."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ctsan.text.tokens import tokenize
 
 _TEXT_FILE = "AllVideoDescriptions.txt"
 _TABLE_FILES = ("MSR Video Description Corpus.csv", "video_corpus.csv")
-FILES: tuple[str, ...] = (_TEXT_FILE, *_TABLE_FILES)  # the first that is there is read
+FILES: tuple[str, ...] = (_TEXT_FILE, *_TABLE_FILES)  # the first that exists is read
 _MAPPING_FILE = "youtube_mapping.txt"
-_LAST_TRAIN, _LAST_VAL = 1200, 1300  # of the customary split, by the mapping's numbers
+_LAST_TRAIN, _LAST_VAL = 1200, 1300  # the common split, by the numbers of the mapping
 _COLUMNS = ("VideoID", "Start", "End", "Language", "Description")
-_CLIP_ID = re.compile(r"(?P<video>\S+)_\d+_\d+")  # the video's id may hold "_" and "-" itself
-_LINE = "Write ID_start_end and a sentence, parted by a space, or delete the line."
+_CLIP_ID = re.compile(r"(?P<video>\S+)_\d+_\d+")  # a video id may contain "_" and "-"
+_LINE = "Write ID_start_end and a sentence, separated by a space, or delete the line."
 
 
 def recognises(path: Path) -> bool:
@@ -27,12 +27,12 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, problems: list[Problem]) -> Corpus:
-    """Read the text file, or else the table's English rows; splits come from the mapping, if there."""
+    """Read the text file, or else the table's English rows; splits come from the mapping if it exists."""
     file = next(path / name for name in FILES if (path / name).is_file())
-    described = _text_rows(file, problems) if file.name == _TEXT_FILE else _table_rows(file, problems)
+    rows = _text_rows(file, problems) if file.name == _TEXT_FILE else _table_rows(file, problems)
     first_line: dict[str, int] = {}
     sentences: dict[str, list[str]] = {}
-    for line, clip, sentence in described:
+    for line, clip, sentence in rows:
         first_line.setdefault(clip, line)
         sentences.setdefault(clip, []).append(sentence)
 
@@ -49,13 +49,13 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
                 id=clip,
                 path=videos.get(clip) or videos.get(f"vid{number}") or path / "YouTubeClips" / f"{clip}.avi",
                 captions=tuple(sentences[clip]),
-                split=_customary_split(number) if number else None,
+                split=_common_split(number) if number else None,
                 source=match["video"] if match else clip,
                 origin=(file, first_line[clip]),
             )
         )
     notes = (
-        (f"{left_out} of {len(sentences)} clips are left out, as {_MAPPING_FILE} does not name them.",)
+        (f"{left_out} of {len(sentences)} clips are left out, because {_MAPPING_FILE} does not list them.",)
         if left_out
         else ()
     )
@@ -76,7 +76,7 @@ def _text_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, str, 
 
 
 def _table_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, str, str]]:
-    """The English rows; the official table has a few without a description, which are passed over."""
+    """The English rows; the few rows of the official table without a description are skipped."""
     rows = table_rows(file, problems, strict=False)
     _, columns = next(rows, (1, []))
     missing = [column for column in _COLUMNS if column not in columns]
@@ -102,5 +102,5 @@ def _mapping(file: Path, problems: list[Problem]) -> dict[str, int]:
     return numbers
 
 
-def _customary_split(number: int) -> Split:
+def _common_split(number: int) -> Split:
     return "train" if number <= _LAST_TRAIN else "val" if number <= _LAST_VAL else "test"

@@ -1,4 +1,4 @@
-"""Our own format: `clips.jsonl`, one clip a line, or `clips.csv`, one caption a row."""
+"""Our own format: `clips.jsonl` with one clip per line, or `clips.csv` with one caption per row."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ctsan.errors import Problem
 from ctsan.text.tokens import tokenize
 
 CAPTION_FILES = ("clips.jsonl", "clips.csv")
-MOST_REPEATS = 1000
-_TRUTHS = {"true": True, "false": False, "": False}
+MAX_REPEATS = 1000
+_BOOLEANS = {"true": True, "false": False, "": False}
 _EXAMPLE = '{"clip": "a.mp4", "captions": ["a man drives a car"], "split": "train"}'
 
 
@@ -27,19 +27,19 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, problems: list[Problem]) -> Corpus:
-    """Read a folder with a caption file, or the caption file itself; clips are named from its folder."""
+    """Read a folder with a caption file, or the caption file; clip paths are relative to its folder."""
     file = path
     if path.is_dir():
         files = [path / name for name in CAPTION_FILES if (path / name).is_file()]
         file = files[0]
         if len(files) > 1:
-            what = "the folder holds both clips.jsonl and clips.csv"
+            what = "the folder contains both clips.jsonl and clips.csv"
             problems.append(
                 Problem(path, None, what, "Keep one of them, or give the path of the file itself.")
             )
     root = file.parent
     rows = csv_rows(file, problems) if file.suffix.lower() == ".csv" else _json_rows(file, problems)
-    before = len(problems)
+    num_problems_before = len(problems)
     clips: list[Clip] = []
     declared: dict[Path, Clip] = {}
     is_empty = True
@@ -52,27 +52,29 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
         if first is clip:
             clips.append(clip)
         else:
-            _, there = first.origin or (file, 0)
+            _, first_line = first.origin or (file, 0)
             name = f"{clip.id!r}" + (f", the same file as {first.id!r}," if first.id != clip.id else "")
-            what = f"clip {name} is declared again, first at line {there}"
+            what = f"clip {name} is declared again, first at line {first_line}"
             problems.append(Problem(file, line, what, "Gather its captions in one line, or rename one clip."))
-    if is_empty and len(problems) == before:
+    if is_empty and len(problems) == num_problems_before:
         problems.append(Problem(file, None, "the file declares no clip", f"Write lines such as {_EXAMPLE}."))
-    notes = _unnamed(path, declared, problems) if path.is_dir() else ()
+    notes = _undeclared_note(path, declared, problems) if path.is_dir() else ()
     return Corpus(name=root.resolve().name, root=root, format="own", clips=tuple(clips), notes=notes)
 
 
-def _unnamed(folder: Path, declared: Collection[Path], problems: list[Problem]) -> tuple[str, ...]:
-    """A note of clips that lie in the folder and that the caption file does not name."""
-    others = [
+def _undeclared_note(folder: Path, declared: Collection[Path], problems: list[Problem]) -> tuple[str, ...]:
+    """A note on clips in the folder that the caption file does not declare."""
+    undeclared = [
         path
         for path in files_below(folder, problems)
         if path.suffix.lower() in CLIP_SUFFIXES and path not in declared
     ]
-    if not others:
+    if not undeclared:
         return ()
-    number = "1 clip in the folder is" if len(others) == 1 else f"{len(others)} clips in the folder are"
-    return (f"{number} not in the caption file, the first is {others[0].relative_to(folder)}.",)
+    number = (
+        "1 clip in the folder is" if len(undeclared) == 1 else f"{len(undeclared)} clips in the folder are"
+    )
+    return (f"{number} not in the caption file, the first is {undeclared[0].relative_to(folder)}.",)
 
 
 def _json_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, object]]]:
@@ -97,42 +99,42 @@ def _json_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[
 
 
 def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: list[Problem]) -> Clip | None:
-    """The clip that a row declares; None, with its problems, where its name or split cannot be used."""
+    """The clip that a row declares; None, with its problems, if its name or split is not valid."""
 
     def problem(what: str, remedy: str) -> None:
         problems.append(Problem(file, line, what, remedy))
 
-    usable = True
+    is_valid = True
     name = row.get("clip")
     if not isinstance(name, str) or not name.strip():
-        found = 'no "clip"' if name is None else f'a "clip" that is not a file name ({name!r})'
-        problem(f"the line has {found}", f'Name the clip\'s file: "clip": "a.mp4", from the folder {root}.')
-        usable = False
+        fault = 'no "clip"' if name is None else f'a "clip" that is not a file name ({name!r})'
+        problem(f"the line has {fault}", f'Name the clip\'s file: "clip": "a.mp4", from the folder {root}.')
+        is_valid = False
     elif ".." in PurePath(name).parts:
         problem(
             f"clip {name!r} leaves the corpus folder", "Move it into the folder, or give its absolute path."
         )
-        usable = False
+        is_valid = False
 
     captions = row.get("captions")
     if captions is None:
-        caption = row.get("caption")  # one sentence, as a column of clips.csv has it
+        caption = row.get("caption")  # a single one, like the column of clips.csv
         captions = [] if caption is None else [caption]
     if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
         problem('"captions" is not a list of strings', 'Write "captions": ["one sentence", "another"].')
         captions = []
-    for place, caption in enumerate(captions, start=1):
+    for number, caption in enumerate(captions, start=1):
         if not tokenize(caption):
             problem(
-                f"caption {place} of {name!r} has no words ({caption!r})", "Delete it or write a sentence."
+                f"caption {number} of {name!r} has no words ({caption!r})", "Delete it or write a sentence."
             )
 
-    given, split = row.get("split"), None
-    if given is not None:
-        split = parse_split(given) if isinstance(given, str) else None
+    split_name, split = row.get("split"), None
+    if split_name is not None:
+        split = parse_split(split_name) if isinstance(split_name, str) else None
         if split is None:
-            problems.append(unknown_split(file, line, given, name))
-            usable = False
+            problems.append(unknown_split(file, line, split_name, name))
+            is_valid = False
 
     source = row.get("source")
     if source is not None and (not isinstance(source, str) or not source):
@@ -144,18 +146,18 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
     repeat = row.get("repeat", 1)
     if isinstance(repeat, str) and repeat.isdecimal():  # from clips.csv
         repeat = int(repeat)
-    if not isinstance(repeat, int) or not 1 <= repeat <= MOST_REPEATS:
+    if not isinstance(repeat, int) or not 1 <= repeat <= MAX_REPEATS:
         problem(
-            f'"repeat" is not a whole number from 1 to {MOST_REPEATS} ({repeat!r})',
+            f'"repeat" is not a whole number from 1 to {MAX_REPEATS} ({repeat!r})',
             "Leave it out, or correct it.",
         )
         repeat = 1
 
-    external = _TRUTHS.get(str(row.get("external", False)).lower())  # clips.csv has words
+    external = _BOOLEANS.get(str(row.get("external", False)).lower())  # a string in clips.csv
     if external is None:
         problem(f'"external" is neither true nor false ({row["external"]!r})', "Write true or false.")
 
-    if not usable or not isinstance(name, str):
+    if not is_valid or not isinstance(name, str):
         return None
     return Clip(
         id=name,
@@ -171,5 +173,5 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
 
 
 def _json_name(value: object) -> str:
-    names = {list: "list", str: "string", bool: "truth value", type(None): "null"}
+    names = {list: "list", str: "string", bool: "boolean", type(None): "null"}
     return names.get(type(value), "number")

@@ -1,4 +1,4 @@
-"""The rows of `clips.csv`: one caption a row, rows of one clip gathered."""
+"""Read `clips.csv`, with one caption per row; rows of the same clip are merged."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ _CAPTION_COLUMNS = ("caption", "captions")
 
 
 def csv_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, object]]]:
-    """One row for each clip, as `clips.jsonl` would hold it, with the first line that names the clip.
+    """One row per clip, in the form of `clips.jsonl`, with the first line of the clip.
 
-    The header names the columns: `clip`, and optionally `caption`, `split`, `source` and any other column. An
-    empty cell says nothing.
+    The header names the columns: `clip`, and optionally `caption`, `split`, `source` and any other column.
+    Empty cells are ignored.
     """
     rows = table_rows(file, problems, strict=True)
     columns = [column.strip().lower() for column in next(rows, (1, ["clip"]))[1]]
-    if not _header_is_good(columns, file, problems):
+    if not _header_is_valid(columns, file, problems):
         return
     columns = list(current_keys(dict.fromkeys(columns), file))
     problems += misspelt_keys(columns, file, 1)
     first_lines: dict[str, int] = {}
     captions: dict[str, list[str]] = {}
-    others: dict[str, dict[str, str]] = {}
+    other_cells: dict[str, dict[str, str]] = {}
     for line, row in rows:
         cells = dict(zip(columns, (cell.strip() for cell in row), strict=True))
         if "external" in cells:
-            cells["external"] = cells["external"].lower()  # a table's program may write TRUE
+            cells["external"] = cells["external"].lower()  # spreadsheet programs write TRUE
         clip = cells.pop("clip")
         first_line = first_lines.setdefault(clip, line)
         caption = next((cells.pop(column) for column in _CAPTION_COLUMNS if column in cells), "")
         captions.setdefault(clip, []).extend([caption] if caption else [])
-        known = others.setdefault(clip, {})
+        clip_cells = other_cells.setdefault(clip, {})
         for column, value in cells.items():
-            if value and known.setdefault(column, value) != value:
+            if value and clip_cells.setdefault(column, value) != value:
                 what = (
-                    f"{column} {value!r} contradicts {known[column]!r} of the same clip at line {first_line}"
+                    f"{column} {value!r} contradicts {clip_cells[column]!r} of the same clip at line "
+                    f"{first_line}"
                 )
                 remedy = f"Give all rows of clip {clip!r} the same {column}, or leave it empty."
                 problems.append(Problem(file, line, what, remedy))
     for clip, line in first_lines.items():
-        yield line, {"clip": clip, "captions": captions[clip], **others[clip]}
+        yield line, {"clip": clip, "captions": captions[clip], **other_cells[clip]}
 
 
-def _header_is_good(columns: list[str], file: Path, problems: list[Problem]) -> bool:
+def _header_is_valid(columns: list[str], file: Path, problems: list[Problem]) -> bool:
     if "clip" not in columns:
         what = f"the file has no column 'clip', its columns are {', '.join(columns)}"
         remedy = f"{did_you_mean('clip', columns)}Begin the file with a header such as clip,caption,split."

@@ -1,4 +1,4 @@
-"""Rows of a CSV file, with the lines on which they begin."""
+"""Read the rows of a CSV file with their line numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from ctsan.errors import Problem
 
 
 def table_rows(file: Path, problems: list[Problem], *, strict: bool) -> Iterator[tuple[int, list[str]]]:
-    """The header, then every row that has as many cells as the header; blank rows are skipped.
+    """The header, then every row with as many cells as the header; blank rows are skipped.
 
-    Comma, semicolon or tab, whichever the header holds most of, parts the cells. A quoted cell may run over
-    several lines. `strict` refuses a quotation mark that is opened and never closed, or closed mid-cell.
+    The delimiter is the most frequent of comma, semicolon and tab in the header. A quoted cell may span
+    several lines, and the row has the number of its first line.
+
+    Args:
+        strict: report a quotation mark that is never closed, or closed in the middle of a cell.
     """
     lines = lines_of(file, problems)
     _, first = next(lines, (1, ""))
@@ -25,18 +28,18 @@ def table_rows(file: Path, problems: list[Problem], *, strict: bool) -> Iterator
     yield 1, header
     reader = csv.reader((f"{text}\n" for _, text in lines), delimiter=delimiter, strict=strict)
     while True:
-        begin = reader.line_num + 2  # the header is line 1
+        first_line = reader.line_num + 2  # the header is line 1
         try:
             row = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
             remedy = 'Quote a cell as "…" and double the quotation marks inside it.'
-            problems.append(Problem(file, begin, f"the row is not CSV ({error})", remedy))
+            problems.append(Problem(file, first_line, f"the row is not CSV ({error})", remedy))
             continue
         if len(row) == len(header):
-            yield begin, row
+            yield first_line, row
         elif any(cell.strip() for cell in row):
             what = f"the row has {len(row)} cells where the header has {len(header)}"
-            remedy = f"Put a sentence that holds {delimiter!r} in quotation marks."
-            problems.append(Problem(file, begin, what, remedy))
+            remedy = f"Put a sentence that contains {delimiter!r} in quotation marks."
+            problems.append(Problem(file, first_line, what, remedy))

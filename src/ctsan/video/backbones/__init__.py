@@ -1,7 +1,7 @@
-"""The frozen networks that turn frames into feature maps: one record each, in `BACKBONES`.
+"""The frozen networks that turn frames into feature maps: one spec each, in `BACKBONES`.
 
-`find_backbone` gives a network by its name, `onnx:FILE` or `hf:NAME`; `backbone_of` the one that a recipe of
-features names. Nothing here loads a network before `load_engine` asks for it.
+`find_backbone` finds a network by its name, `onnx:FILE` or `hf:NAME`; `backbone_of` finds that of a recipe of
+features. Networks are loaded only by `load_engine`.
 """
 
 from ctsan.video.backbones.finding import backbone_of, find_backbone, network_key

@@ -1,4 +1,4 @@
-"""An ONNX file with its preprocessing and pooling as part of the graph, for others to run."""
+"""Add preprocessing and pooling to the graph of an ONNX file, for export."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from ctsan.errors import UsageError
-from ctsan.video.backbones.onnx_network import keep_output, read_model
+from ctsan.video.backbones.onnx_model import keep_output, read_model
 from ctsan.video.backbones.spec import Backbone
 
-_OLDEST_OPSET = 11  # MaxPool that rounds up, Slice with inputs
+_MIN_OPSET = 11  # for MaxPool with ceil_mode, and Slice with inputs
 
 
 def write_composed(backbone: Backbone, path: Path) -> None:
-    """frames (N, size, size, 3), bytes -> maps (N, h, w, C), float: one file, any number of frames.
+    """Write one ONNX file from frames (N, size, size, 3), uint8, to maps (N, h, w, C), float, for any N.
 
     Raises:
-        UsageError: the network takes a fixed number of frames, or its ONNX is too old.
+        UsageError: the network has a fixed batch size, or its opset is too old.
     """
     import onnx
     from onnx import TensorProto, compose, helper, numpy_helper
@@ -26,19 +26,19 @@ def write_composed(backbone: Backbone, path: Path) -> None:
     spec, graph = backbone.spec, backbone.spec.graph
     assert graph is not None
     model = read_model(backbone.weights)
-    opset = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
-    if graph.batch is not None or opset < _OLDEST_OPSET:
+    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    if graph.batch is not None or opset < _MIN_OPSET:
         what = f"it takes {graph.batch} frames at once" if graph.batch else f"it is of ONNX opset {opset}"
         raise UsageError(
-            f"{backbone.weights}: {what}, and exported models take any number in opset {_OLDEST_OPSET} or "
+            f"{backbone.weights}: {what}, and exported models take any number in opset {_MIN_OPSET} or "
             "later. Export the network so, make features with it and train again."
         )
     load_external_data_for_model(model, str(backbone.weights.parent))
     keep_output(backbone.weights, model, graph.output)
-    known = {tensor.name for tensor in model.graph.initializer}
-    weights = [each for each in model.graph.input if each.name in known]
-    for each in weights:  # old files list their weights as inputs too
-        model.graph.input.remove(each)
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    weight_inputs = [info for info in model.graph.input if info.name in initializers]
+    for info in weight_inputs:  # old files list their weights as inputs too
+        model.graph.input.remove(info)
     model = compose.add_prefix(model, "net/")
 
     constants = []
@@ -47,9 +47,9 @@ def write_composed(backbone: Backbone, path: Path) -> None:
         constants.append(numpy_helper.from_array(np.array(values, dtype=kind), name))
         return name
 
-    given, made = f"net/{graph.input}", f"net/{graph.output}"
-    before, after = [], []
-    pixels = "frames"
+    network_input, network_output = f"net/{graph.input}", f"net/{graph.output}"
+    before, after = [], []  # nodes before and after the network
+    pixels = "frames"  # the tensor to process next
     if graph.input_type != "uint8":
         before += [
             helper.make_node("Cast", [pixels], ["pixels"], to=TensorProto.FLOAT),
@@ -61,9 +61,9 @@ def write_composed(backbone: Backbone, path: Path) -> None:
             before.append(helper.make_node("Cast", [pixels], ["halved"], to=TensorProto.FLOAT16))
             pixels = "halved"
     order = [0, 3, 1, 2] if graph.input_layout == "NCHW" else [0, 1, 2, 3]
-    before.append(helper.make_node("Transpose", [pixels], [given], perm=order))
+    before.append(helper.make_node("Transpose", [pixels], [network_input], perm=order))
 
-    after.append(helper.make_node("Cast", [made], ["floats"], to=TensorProto.FLOAT))
+    after.append(helper.make_node("Cast", [network_output], ["floats"], to=TensorProto.FLOAT))
     height, width = spec.map_size
     grid = "floats"
     if graph.output_layout in ("tokens", "vector"):

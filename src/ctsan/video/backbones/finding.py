@@ -1,4 +1,4 @@
-"""Find a network and its weights: by the name that a person gives, or by what a recipe of features says."""
+"""Find a network and its weights, by its name or by a recipe of features."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ ONNX, HF = "onnx:", "hf:"
 
 
 def find_backbone(name: str, weights: Path | None = None) -> Backbone:
-    """The backbone of that name, with the weights that ctsan carries or those of a file.
+    """The backbone of that name, with its packaged weights or those of a file.
 
-    Where a file lies is remembered in the cache folder, so that runs find it again.
+    The path of the file is saved in the cache folder, so that `backbone_of` finds it again.
 
     Args:
         name: one of `BACKBONES`, `onnx:FILE`, or `hf:NAME` for a model of the hub or a folder.
 
     Raises:
-        UsageError: no such backbone or file, or a network without weights.
+        UsageError: there is no such backbone or file, or the network needs a weights file.
     """
     if name.startswith((ONNX, HF)):
         if weights is not None:
             raise UsageError(f"--weights does not go with {name}, which names the file itself.")
-        return _remembered(_users_network(name))
+        return _with_saved_path(_custom_network(name))
     spec = BACKBONES.get(name)
     if spec is None:
         hint = did_you_mean(name, BACKBONES)
@@ -53,50 +53,55 @@ def find_backbone(name: str, weights: Path | None = None) -> Backbone:
         return _with_weights(spec, spec.packaged())
     if not weights.is_file():
         raise UsageError(f"{weights}: there is no such weights file.")
-    return _remembered(_with_weights(spec, weights))
+    return _with_saved_path(_with_weights(spec, weights))
 
 
 def backbone_of(recipe: Recipe, weights: Path | None = None) -> Backbone:
-    """The network that made features, with the same weights: those given, those carried, or where they were.
+    """The network that computed features, with the same weights.
+
+    Args:
+        weights: tried first, then the packaged weights, then the last known path.
 
     Raises:
         UsageError: the features were imported, or the weights are not found.
     """
     check_computable(recipe)
-    wanted = str(recipe.details.get("weights"))
-    spec = BACKBONES.get(recipe.backbone) or _described(recipe)
+    digest = str(recipe.details.get("weights"))
+    spec = BACKBONES.get(recipe.backbone) or _spec_of(recipe)
     packaged = spec.packaged() if spec.packaged else None
-    # Of several runs, one may need the file that is given and another one what ctsan carries.
-    there = [path for path in (weights, packaged, _place_of(wanted)) if path is not None and path.exists()]
-    for path in there:
-        if _digest(recipe.backbone, path) == wanted:
+    # With several runs, one may need the given file and another one the packaged weights.
+    candidates = (weights, packaged, _saved_path(digest))
+    for path in [path for path in candidates if path is not None and path.exists()]:
+        if _digest(recipe.backbone, path) == digest:
             if recipe.backbone in BACKBONES:
                 spec = _with_metadata(spec, path)
-            found = Backbone(spec, path, wanted)
-            return found if path == packaged else _remembered(found)
+            backbone = Backbone(spec, path, digest)
+            return backbone if path == packaged else _with_saved_path(backbone)
     if weights is not None:
         what = "not the weights" if weights.exists() else "there is no such file, so not the weights"
         raise UsageError(
             f"{weights}: {what} that the model's features were made with ({recipe.backbone}, sha256 "
-            f"{wanted[:16]}…). Give the same: --weights FILE"
+            f"{digest[:16]}…). Give the same: --weights FILE"
         )
-    raise UsageError(_missing(recipe, wanted))
+    raise UsageError(_missing(recipe, digest))
 
 
 def check_computable(recipe: Recipe) -> None:
-    """Raises:
-    UsageError: the features were imported, so no network is known that makes more of them.
+    """Check that ctsan can compute features of a recipe.
+
+    Raises:
+        UsageError: the features were imported, so their network is unknown.
     """
     if recipe.details.get("imported"):
         raise UsageError(
             f"The model was trained on imported features ({recipe.backbone}), which ctsan cannot compute: it "
             "cannot be asked about video files, only evaluated with --features. Train one on a backbone of "
-            "ctsan's, onnx:FILE or hf:NAME to ask about files."
+            "ctsan, onnx:FILE or hf:NAME to ask about files."
         )
 
 
 def network_key(recipe: Recipe) -> str:
-    """The same for features of one network, with or without mirrored frames."""
+    """A key of the network of a recipe, the same with and without mirrored frames."""
     return replace(recipe, mirrored=False).digest()
 
 
@@ -105,14 +110,14 @@ def _with_weights(spec: BackboneSpec, weights: Path) -> Backbone:
 
 
 def _with_metadata(spec: BackboneSpec, weights: Path) -> BackboneSpec:
-    """Converted weights say themselves which pixels they expect."""
+    """The spec with the mean and std in the metadata of the weights, if any."""
     metadata = read_metadata(weights)
     if "mean" not in metadata:
         return spec
     return replace(spec, mean=colour(metadata["mean"]), std=colour(metadata["std"]))
 
 
-def _users_network(name: str) -> Backbone:
+def _custom_network(name: str) -> Backbone:
     if name.startswith(ONNX):
         from ctsan.video.backbones.onnx_network import onnx_backbone
 
@@ -123,10 +128,10 @@ def _users_network(name: str) -> Backbone:
 
 
 def _digest(name: str, path: Path) -> str | None:
-    """sha256 of weights; None where they cannot be of such a network."""
+    """sha256 of weights; None if they cannot be read."""
     try:
         if name.startswith(ONNX):
-            from ctsan.video.backbones.onnx_network import network_files
+            from ctsan.video.backbones.onnx_model import network_files
 
             return files_digest(network_files(path))
         if name.startswith(HF):
@@ -138,11 +143,11 @@ def _digest(name: str, path: Path) -> str | None:
         return None
 
 
-def _described(recipe: Recipe) -> BackboneSpec:
-    """The record of a user's network, as the features' recipe has it.
+def _spec_of(recipe: Recipe) -> BackboneSpec:
+    """The spec of a custom network, from the recipe of its features.
 
     Raises:
-        UsageError: the recipe is of a network that this ctsan does not know.
+        UsageError: the recipe is not that of a custom network, or is damaged.
     """
     details: Mapping[str, Any] = recipe.details
     try:
@@ -163,8 +168,8 @@ def _described(recipe: Recipe) -> BackboneSpec:
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise UsageError(
-            f"Unknown backbone '{recipe.backbone}', on whose features the model was trained, and its record "
-            f"is missing or damaged ({error!r}). Use the ctsan that trained it, or train again."
+            f"Unknown backbone '{recipe.backbone}', on whose features the model was trained, and its "
+            f"specification is missing or damaged ({error!r}). Use the ctsan that trained it, or train again."
         ) from error
     if spec.graph is not None:
         return spec
@@ -174,35 +179,36 @@ def _described(recipe: Recipe) -> BackboneSpec:
 
 
 def _missing(recipe: Recipe, digest: str) -> str:
-    name, last = recipe.backbone, _place_of(digest)
+    name, last_path = recipe.backbone, _saved_path(digest)
     what = "FOLDER" if name.startswith(HF) else "FILE"
-    again = f"ctsan backbone check {name if name.startswith(HF) else what}"
+    command = f"ctsan backbone check {name if name.startswith(HF) else what}"
     if name in BACKBONES:
-        again = f"ctsan features CORPUS --backbone {name} --weights FILE"
-    where = f" It was last {last}." if last else ""
+        command = f"ctsan features CORPUS --backbone {name} --weights FILE"
+    where = f" They were last at {last_path}." if last_path else ""
     return (
         f"The model was trained on features of {name}, and these weights (sha256 {digest[:16]}…) are not "
-        f"found.{where} Name them: --weights {what}, or show them once, wherever they are now: {again}"
+        f"found.{where} Name them: --weights {what}, or show ctsan once where they are now: {command}"
     )
 
 
-def _place_file(digest: str) -> Path:
+def _path_file(digest: str) -> Path:
     return cache_folder() / "backbones" / f"{digest}.json"
 
 
-def _place_of(digest: str) -> Path | None:
-    """Where the weights with that digest were last."""
-    if not re.fullmatch(r"[0-9a-f]{64}", digest):  # it is read from a run, and becomes part of a path
+def _saved_path(digest: str) -> Path | None:
+    """The last known path of the weights with that digest."""
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):  # it comes from a run and becomes part of a path
         return None
     try:
-        return Path(json.loads(_place_file(digest).read_text(encoding="utf-8"))["path"])
+        return Path(json.loads(_path_file(digest).read_text(encoding="utf-8"))["path"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _remembered(backbone: Backbone) -> Backbone:
+def _with_saved_path(backbone: Backbone) -> Backbone:
+    """The backbone, after its path was saved in the cache folder."""
     path = backbone.weights.resolve()
-    if _place_of(backbone.digest) != path:
-        with suppress(OSError):  # a cache that cannot be written costs a --weights later
-            write_json(_place_file(backbone.digest), {"path": str(path)})
+    if _saved_path(backbone.digest) != path:
+        with suppress(OSError):  # without a writable cache, --weights is needed later
+            write_json(_path_file(backbone.digest), {"path": str(path)})
     return backbone

@@ -1,7 +1,7 @@
-"""Vision towers of CLIP, SigLIP and DINOv2 through `transformers`: the patch tokens are the map.
+"""Vision towers of CLIP, SigLIP and DINOv2 through `transformers`; the patch tokens are the map.
 
-Only weights in safetensors are read, and no code of others is run. A NAME is fetched from the hub as
-`transformers` does; a folder is read where it is.
+Only safetensors weights are read, and no remote code runs. A NAME is downloaded from the hub by
+`transformers`; a folder is read in place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-GRID = 4  # cells a side that features have at most
+GRID = 4  # the most cells per side of the pooled maps
 
 _WEIGHTS, _SHARDS = "model.safetensors", "model.safetensors.index.json"
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
@@ -38,7 +38,7 @@ class _Family:
     tower: str  # the class of `transformers`
     mean: Colour
     std: Colour
-    any_size: bool  # whether it takes pictures of other sizes than its configuration says
+    any_size: bool  # whether it accepts other image sizes than that of its configuration
 
 
 _CLIP = _Family("CLIPVisionModel", _CLIP_MEAN, _CLIP_STD, any_size=False)
@@ -54,7 +54,7 @@ FAMILIES = {  # by the model_type of config.json
 
 
 def hf_backbone(source: str) -> Backbone:
-    """A vision tower by the name of its model on the hub, or by its folder.
+    """A vision tower, by the name of its model on the hub or by its folder.
 
     Raises:
         UsageError: `transformers` is not installed, or there is no such model.
@@ -72,7 +72,7 @@ def hf_backbone(source: str) -> Backbone:
         channels = int(vision.get("hidden_size", _default(family, "hidden_size")))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{folder}: its config.json or preprocessor_config.json lacks something ({error!r}). Save the "
+            f"{folder}: its config.json or preprocessor_config.json is incomplete ({error!r}). Save the "
             "model and its image processor again with save_pretrained."
         ) from error
     side = size // patch
@@ -94,10 +94,10 @@ def hf_backbone(source: str) -> Backbone:
 
 
 def weights_files(folder: Path) -> list[Path]:
-    """config.json and the files of tensors.
+    """config.json and the safetensors files.
 
     Raises:
-        UsageError: there are none in safetensors.
+        UsageError: there are no safetensors files.
     """
     config = folder / "config.json"
     if (folder / _WEIGHTS).is_file():
@@ -150,7 +150,7 @@ def _load_tower(image_size: int, folder: Path) -> nn.Module:
 
         def forward(self, x: Tensor) -> Tensor:
             tokens: Tensor = self.tower(pixel_values=x).last_hidden_state  # (N, T, C)
-            patches = tokens[:, tokens.shape[1] - side * side :]  # class and register tokens stand before
+            patches = tokens[:, tokens.shape[1] - side * side :]  # without class and register tokens
             return patches.transpose(1, 2).reshape(-1, tokens.shape[2], side, side)
 
     return PatchMap().eval()
@@ -161,30 +161,29 @@ def _transformers() -> Any:
         import transformers
     except ImportError:
         raise UsageError(
-            "hf: networks are read with 'transformers', which is not installed. Install it: pip install "
-            "'ctsan[hf]'"
+            "hf: networks need 'transformers', which is not installed. Install it: pip install 'ctsan[hf]'"
         ) from None
     return transformers
 
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Without its report of the text tower's weights, which are left out on purpose, and its bars."""
+    """Silence progress bars, and the warning about unused weights, which are those of the text tower."""
     logging = transformers.utils.logging
-    before = logging.get_verbosity()
-    bars = logging.is_progress_bar_enabled()
+    verbosity = logging.get_verbosity()
+    had_progress_bar = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(before)
-        if bars:
+        logging.set_verbosity(verbosity)
+        if had_progress_bar:
             logging.enable_progress_bar()
 
 
 def _fetch(name: str) -> Path:
-    """The folder of a model of the hub in the cache of `transformers`, fetched where it is not there."""
+    """The folder of a hub model in the cache of `transformers`, downloaded if needed."""
     _transformers()
     from transformers.utils import cached_file
 
@@ -222,7 +221,7 @@ def _read_config(folder: Path) -> tuple[Mapping[str, Any], _Family]:
 
 
 def _default(family: _Family, name: str) -> Any:
-    """What `transformers` takes where a configuration leaves something out."""
+    """The default of `transformers` for a configuration value."""
     return getattr(getattr(_transformers(), family.tower).config_class(), name)
 
 
@@ -233,21 +232,21 @@ def _patch_size(family: _Family) -> int:
 def _preprocessing(
     folder: Path, vision: Mapping[str, Any], family: _Family, assumed: list[str]
 ) -> tuple[int, Colour, Colour]:
-    """Pixels a side, mean and deviation, from the configuration of the image processor."""
-    own = int(vision.get("image_size", _default(family, "image_size")))
+    """Image size, mean and std, from the configuration of the image processor."""
+    config_size = int(vision.get("image_size", _default(family, "image_size")))
     processor = next(filter(None, (_read_json(folder / name) for name in _PROCESSORS)), None)
     if processor is None:
-        size = 224 if family.any_size else own
+        size = 224 if family.any_size else config_size
         assumed.append(
             f"{size} pixels a side and the usual normalisation of {family.tower}: there is no "
             "preprocessor_config.json"
         )
         return size, family.mean, family.std
     processor = processor.get("image_processor", processor)
-    size = own
+    size = config_size
     if family.any_size:
         crop = processor.get("crop_size") if processor.get("do_center_crop", True) else None
-        size = _side(crop or processor.get("size") or own)
+        size = _side(crop or processor.get("size") or config_size)
     scale = float(processor.get("rescale_factor", 1 / 255)) if processor.get("do_rescale", True) else 1.0
     if not processor.get("do_normalize", True):
         return size, (0.0,) * 3, (1 / scale,) * 3

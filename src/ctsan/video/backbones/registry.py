@@ -1,4 +1,4 @@
-"""One record a network. A new one is an entry here: its record, where its weights are, what loads them."""
+"""The built-in backbones. To add one, add its spec here, with the source of its weights and their loader."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _load_tiny_vit(weights: Path) -> nn.Module:
 
 
 _SPECS = (
-    # Learnt at 224 pixels; 160 are faster. Its last stage was tuned by means over cells: no maxima.
+    # Pretrained at 224 pixels; 160 are faster. Its last stage was fine-tuned with mean pooling: no max-pool.
     BackboneSpec(
         name="tiny-vit-5m",
         image_size=160,

@@ -1,6 +1,6 @@
-"""ResNet-50, 101 and 152 up to res5c, the paper's own features, and the ImageNet classifier on it.
+"""ResNet-50, 101 and 152 up to res5c, which gives the paper's features, and the ImageNet classifier on it.
 
-Module names are torchvision's, so that its weight files load as they are.
+Module names are those of torchvision, so that its weights load unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NUM_CLASSES = 1000
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3, 1x1, and the input added. The original strides in the first 1x1, torchvision in the 3x3."""
+    """1x1, 3x3, 1x1 and a skip connection. The original strides in the first 1x1, torchvision in the 3x3."""
 
     def __init__(self, inputs: int, width: int, *, stride: int, strides_first: bool) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """`forward` gives the (B, 2048, H/32, W/32) map res5c; `classify` the 1000 ImageNet scores."""
+    """`forward` returns the map res5c (B, 2048, H/32, W/32), `classify` the 1000 ImageNet scores."""
 
     def __init__(self, blocks: tuple[int, int, int, int], *, strides_first: bool) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ def resnet(depth: int, state: Mapping[str, Tensor], *, strides_first: bool = Fal
     """ResNet of `depth` layers with weights in torchvision's key format.
 
     Raises:
-        RuntimeError: the weights are those of another network; the message lists the keys.
+        RuntimeError: the weights belong to another network; the message lists the keys.
     """
     with torch.device("meta"):
         model = ResNet(DEPTHS[depth], strides_first=strides_first)

@@ -1,4 +1,4 @@
-"""What ctsan knows of a network (after timm's `_cfg`), and of a network with its weights."""
+"""The specification of a network (after timm's `_cfg`), and of a network with its weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import nn
 
-Colour = tuple[float, float, float]  # red, green, blue, for pixels from 0 to 255
+Colour = tuple[float, float, float]  # red, green and blue, for pixels from 0 to 255
 
 InputLayout = Literal["NCHW", "NHWC"]
 InputType = Literal["float32", "float16", "uint8"]
@@ -25,32 +25,32 @@ OutputLayout = Literal["NHWC", "NCHW", "tokens", "vector"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSpec:
-    """How pictures go into an ONNX file, and where its maps come out."""
+    """The input and output of an ONNX file."""
 
     input: str
     input_layout: InputLayout = "NCHW"
     input_type: InputType = "float32"
-    batch: int | None = None  # frames that it takes at once; None: any number
+    batch: int | None = None  # the fixed batch size; None if dynamic
     output: str
-    output_layout: OutputLayout = "NHWC"  # tokens are (N, T, C), a vector (N, C)
-    prefix_tokens: int = 0  # class and register tokens before those of the patches
+    output_layout: OutputLayout = "NHWC"  # tokens are (N, T, C), a vector is (N, C)
+    prefix_tokens: int = 0  # class and register tokens before the patch tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackboneSpec:
-    """One network. Frames are squashed to `image_size` pixels a side; the input is (pixel - mean) / std."""
+    """One network. Frames are squashed to `image_size` x `image_size`; the input is (pixel - mean) / std."""
 
     name: str
     image_size: int
-    map_size: tuple[int, int]  # cells of the map that the network gives
+    map_size: tuple[int, int]  # height and width of the network's output map
     channels: int
     mean: Colour
     std: Colour
-    pool: int = 2  # so many cells a side are max-pooled into one, of which the last may be narrower; 1: none
-    packaged: Callable[[], Path] | None = None  # weights that come with ctsan; without, a file must be given
-    weights: str = "--weights FILE"  # where they come from, for people
-    load: Callable[[Path], nn.Module] | None = None  # weights -> (N, 3, size, size) to (N, C, h, w)
-    graph: GraphSpec | None = None  # instead of `load`: the weights are an ONNX file
+    pool: int = 2  # the kernel of the max-pool, whose last row and column may be narrower; 1 for none
+    packaged: Callable[[], Path] | None = None  # the weights that come with ctsan; None if a file is needed
+    weights: str = "--weights FILE"  # where the weights come from, for messages
+    load: Callable[[Path], nn.Module] | None = None  # loads a module (N, 3, size, size) -> (N, C, h, w)
+    graph: GraphSpec | None = None  # instead of `load`, if the weights are an ONNX file
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -59,9 +59,9 @@ class BackboneSpec:
 
     @property
     def cell_borders(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Where the rows and columns of the grid begin and end in a frame, from 0 to 1.
+        """The borders of the rows and columns of the grid in a frame, from 0 to 1.
 
-        Frames are squashed whole, so that cells cover all of the picture.
+        Frames are squashed, not cropped, so the grid covers the whole frame.
         """
         rows, columns = (
             np.minimum(np.arange(cells + 1) * self.pool, size) / size
@@ -75,9 +75,9 @@ class Backbone:
     """A network with its weights; two with the same `details` give the same maps."""
 
     spec: BackboneSpec
-    weights: Path  # a file; for hf: a folder
+    weights: Path  # a file, or for hf: a folder
     digest: str  # sha256 of the weights
-    assumed: tuple[str, ...] = field(default=(), compare=False)  # what nobody said of a user's network
+    assumed: tuple[str, ...] = field(default=(), compare=False)  # assumptions about a custom network
 
     @property
     def name(self) -> str:
@@ -104,13 +104,14 @@ class Backbone:
         return self.spec.std
 
     @property
-    def is_users_own(self) -> bool:
+    def is_custom(self) -> bool:
+        """Whether it is a network of the user, not one of `BACKBONES`."""
         return self.name.startswith(("onnx:", "hf:"))
 
     def details(self) -> dict[str, object]:
-        """What a recipe of features says of the network; of a user's own, all that rebuilds its record."""
+        """The details of a recipe of features; for a custom network, they suffice to rebuild its spec."""
         spec = self.spec
-        found: dict[str, object] = {
+        details: dict[str, object] = {
             "weights": self.digest,
             "image_size": spec.image_size,
             "resize": "squash, bicubic",
@@ -118,21 +119,21 @@ class Backbone:
             "std": spec.std,
             "pooling": f"{spec.pool}x{spec.pool} max, odd row kept" if spec.pool > 1 else "none",
         }
-        if self.is_users_own:
+        if self.is_custom:
             graph = asdict(spec.graph) if spec.graph else None
-            found["network"] = {"map_size": spec.map_size, "pool": spec.pool, "graph": graph}
-        return found
+            details["network"] = {"map_size": spec.map_size, "pool": spec.pool, "graph": graph}
+        return details
 
     @property
     def key(self) -> str:
-        """A file name that only this network has."""
-        if not self.is_users_own:
+        """A unique file name."""
+        if not self.is_custom:
             return f"{self.name}-{self.digest[:16]}"
-        told = json.dumps([self.channels, self.details()], sort_keys=True)
+        description = json.dumps([self.channels, self.details()], sort_keys=True)
         name = re.sub(r"[^\w.-]+", "-", self.name)
-        return f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        return f"{name}-{hashlib.sha256(description.encode()).hexdigest()[:16]}"
 
     @property
     def folder_name(self) -> str:
-        """What the folder of its features is called in the cache."""
-        return self.key if self.is_users_own else self.name
+        """The name of the folder of its features in the cache."""
+        return self.key if self.is_custom else self.name

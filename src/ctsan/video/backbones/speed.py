@@ -1,4 +1,4 @@
-"""How long networks take for a frame, measured in turns, so that a busy machine is busy for all of them."""
+"""Measure the time per frame of several networks in turns, so that other load affects all of them."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ import numpy as np
 from ctsan.io.device import usable_cores
 from ctsan.video.engine import BATCH, Engine
 
-REFERENCE = "efficientnet-lite0"  # what times are compared with
+REFERENCE = "efficientnet-lite0"  # the network that others are compared with
 
 _ROUNDS = 5
 
 Name = TypeVar("Name", bound=Hashable)
 
 
-def milliseconds_a_frame(engines: Mapping[Name, tuple[Engine, int]]) -> dict[Name, float]:
-    """The median of some rounds of `milliseconds_in_rounds`."""
+def milliseconds_per_frame(engines: Mapping[Name, tuple[Engine, int]]) -> dict[Name, float]:
+    """The medians over the rounds of `milliseconds_in_rounds`."""
     return {name: statistics.median(times) for name, times in milliseconds_in_rounds(engines).items()}
 
 
 def milliseconds_in_rounds(
     engines: Mapping[Name, tuple[Engine, int]], *, rounds: int = _ROUNDS
 ) -> dict[Name, list[float]]:
-    """Time a frame in each round, with a call a core at a time, as `ctsan features` does it.
+    """Milliseconds per frame in each round, with one call per core in parallel, as in `ctsan features`.
 
-    All take turns in every round, so that the ratio of two is best taken within a round.
+    Every round runs all engines, so compare two engines within a round.
 
     Args:
-        engines: each with the pixels a side that it takes.
+        engines: each with its image size in pixels.
     """
-    random = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     cores = usable_cores()
     frames = {
-        name: random.integers(0, 256, (BATCH, size, size, 3), dtype=np.uint8)
+        name: rng.integers(0, 256, (BATCH, size, size, 3), dtype=np.uint8)
         for name, (_, size) in engines.items()
     }
     for name, (engine, _) in engines.items():

@@ -1,8 +1,8 @@
 """TinyViT-5M (Wu et al., ECCV 2022): convolutions, then self-attention within windows.
 
 Pretrained on ImageNet-22k by distillation from CLIP ViT-L/14. Batch normalisation is folded into the
-convolutions. Pictures may have any multiple of 32 pixels a side: where a stage's map is no multiple of the
-window that was learnt, the windows are smaller and use a part of its table of position biases.
+convolutions. Height and width of the input may be any multiple of 32: if the map of a stage is not a multiple
+of the pretrained window, the windows are smaller and use a part of its table of position biases.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 CHANNELS = 320
 _STEM = 64
-# channels, blocks, heads and the window of each stage of attention, at 224 pixels
+# channels, blocks, heads and window of each attention stage, at 224 pixels
 _STAGES = ((128, 2, 4, 7), (160, 6, 5, 14), (320, 2, 10, 7))
 _CONV_BLOCKS = 2
 _EXPANSION = 4
@@ -62,7 +62,7 @@ class WindowAttention(nn.Module):
         self.attention_biases = nn.Parameter(torch.zeros(heads, window * window))
 
     def biases(self, size: int) -> Tensor:
-        """(heads, size², size²), for windows of at most the size that was learnt."""
+        """(heads, size², size²), for windows of at most the pretrained size."""
         position = torch.arange(size)
         distance = (position[:, None] - position).abs()  # (size, size)
         rows, columns = distance[:, None, :, None], distance[None, :, None, :]
@@ -70,7 +70,7 @@ class WindowAttention(nn.Module):
         return table[:, rows, columns].flatten(3).flatten(1, 2)
 
     def forward(self, x: Tensor, size: int) -> Tensor:
-        """(windows, size², C) to the same."""
+        """(windows, size², C) -> (windows, size², C)."""
         windows, cells, channels = x.shape
         parts = self.qkv(self.norm(x)).view(windows, cells, self.heads, -1)
         query, key, value = parts.transpose(1, 2).chunk(3, dim=3)  # (windows, heads, cells, C / heads)
@@ -103,7 +103,7 @@ class AttentionBlock(nn.Module):
         self.mlp = Mlp(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, h, w, C) to the same."""
+        """(N, h, w, C) -> (N, h, w, C)."""
         count, height, width, channels = x.shape
         size = _window(self.attn.window, height, width)
         rows, columns = height // size, width // size
@@ -115,13 +115,13 @@ class AttentionBlock(nn.Module):
         return out
 
 
-def _window(learnt: int, height: int, width: int) -> int:
-    """The largest window, up to the one that was learnt, that divides a map."""
-    return next(size for size in range(learnt, 0, -1) if height % size == 0 and width % size == 0)
+def _window(pretrained: int, height: int, width: int) -> int:
+    """The largest window, up to the pretrained size, that divides a map."""
+    return next(size for size in range(pretrained, 0, -1) if height % size == 0 and width % size == 0)
 
 
 class TinyViT(nn.Module):
-    """(N, 3, H, W) normalised to (N, 320, H / 32, W / 32)."""
+    """Normalised (N, 3, H, W) -> (N, 320, H / 32, W / 32)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class TinyViT(nn.Module):
             inputs = channels
 
     def before_last_stage(self, x: Tensor) -> Tensor:
-        """(N, 3, H, W) to (N, 160, H / 16, W / 16)."""
+        """(N, 3, H, W) -> (N, 160, H / 16, W / 16)."""
         x = self.conv_blocks(self.stem[1](F.gelu(self.stem[0](x))))
         for downsample, stage in zip(self.downsamples[:-1], self.stages[:-1], strict=True):
             x = stage(downsample(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)

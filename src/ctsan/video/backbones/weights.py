@@ -1,4 +1,4 @@
-"""Files of weights: plain tensors, which run no code."""
+"""Read weights files that contain only tensors, so that loading them runs no code."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ if TYPE_CHECKING:
 
 
 def files_digest(files: Iterable[Path]) -> str:
-    """sha256 of the bytes of files, one after the other."""
-    total = hashlib.sha256()
+    """sha256 of the concatenated files."""
+    digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
             while chunk := file.read(1 << 20):
-                total.update(chunk)
-    return total.hexdigest()
+                digest.update(chunk)
+    return digest.hexdigest()
 
 
 def read_state(weights: Path) -> Mapping[str, Tensor]:
-    """Raises:
-    UsageError: the file is damaged, or holds something else than named tensors.
+    """The state_dict in a .safetensors or PyTorch file.
+
+    Raises:
+        UsageError: the file is damaged, or is not a state_dict.
     """
     import torch
 
@@ -42,19 +44,19 @@ def read_state(weights: Path) -> Mapping[str, Tensor]:
                 f"{weights}: a damaged safetensors file ({error}). Download it again."
             ) from error
     try:
-        state = torch.load(weights, map_location="cpu", weights_only=True)  # tensors only: runs no code
+        state = torch.load(weights, map_location="cpu", weights_only=True)  # runs no code
     except Exception as error:
         raise UsageError(
             f"{weights}: not a file of plain tensors ({type(error).__name__}). "
             "Save the network's state_dict() and nothing else."
         ) from error
     if not isinstance(state, Mapping):
-        raise UsageError(f"{weights}: holds no state_dict. Save the network's state_dict() and nothing else.")
+        raise UsageError(f"{weights}: not a state_dict. Save the network's state_dict() and nothing else.")
     return state
 
 
 def read_metadata(weights: Path) -> Mapping[str, str]:
-    """What a safetensors file says of itself; nothing for files of other kinds.
+    """The metadata of a safetensors file; empty for other files.
 
     Raises:
         UsageError: the file is damaged.
@@ -71,5 +73,6 @@ def read_metadata(weights: Path) -> Mapping[str, str]:
 
 
 def colour(text: str) -> Colour:
+    """Parse a JSON list of red, green and blue."""
     red, green, blue = json.loads(text)
     return float(red), float(green), float(blue)

@@ -1,16 +1,16 @@
-// Requests to the server this page came from. What goes wrong comes as an Error whose message is for people.
+// Requests to the JSON API. Failures are thrown as errors with a message for people.
 
-export class Problem extends Error {
+class ApiError extends Error {
   constructor(code, message) {
     super(message);
     this.code = code;
   }
 }
 
-const AWAY = new Problem("away", "The server does not answer. Check that “ctsan serve” is still running.");
+const UNREACHABLE = new ApiError("away", "The server does not answer. Check that “ctsan serve” is still running.");
 
 export async function ask(path, { method = "GET", body, signal } = {}) {
-  for (let patience = 5; ; patience -= 1) {
+  for (let retries = 5; ; retries -= 1) {
     let response;
     try {
       response = await fetch(path, {
@@ -20,31 +20,31 @@ export async function ask(path, { method = "GET", body, signal } = {}) {
         body: body === undefined ? undefined : JSON.stringify(body),
       });
     } catch (error) {
-      throw error.name === "AbortError" ? error : AWAY;
+      throw error.name === "AbortError" ? error : UNREACHABLE;
     }
-    if (response.status === 429 && patience > 0) {
+    if (response.status === 429 && retries > 0) {
       await wait(1000 * (Number(response.headers.get("Retry-After")) || 2), signal);
       continue;
     }
     if (response.status === 204) return null;
     const value = await response.json().catch(() => ({}));
     if (response.ok) return value;
-    throw problemOf(value, response.status);
+    throw errorOf(value, response.status);
   }
 }
 
 export async function upload(file, { onProgress, signal }) {
-  for (let patience = 20; ; patience -= 1) {
+  for (let retries = 20; ; retries -= 1) {
     try {
       return await send(file, { onProgress, signal });
     } catch (error) {
-      if (error.code !== "busy" || patience === 0) throw error;
+      if (error.code !== "busy" || retries === 0) throw error;
       await wait(2000, signal);
     }
   }
 }
 
-// fetch cannot tell how far an upload is; XMLHttpRequest can.
+// XMLHttpRequest, because fetch does not report the progress of an upload.
 function send(file, { onProgress, signal }) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
@@ -53,8 +53,8 @@ function send(file, { onProgress, signal }) {
     request.responseType = "json";
     request.upload.onprogress = (event) => onProgress(event.total ? event.loaded / event.total : 0);
     request.onload = () =>
-      request.status === 201 ? resolve(request.response) : reject(problemOf(request.response ?? {}, request.status));
-    request.onerror = () => reject(AWAY);
+      request.status === 201 ? resolve(request.response) : reject(errorOf(request.response ?? {}, request.status));
+    request.onerror = () => reject(UNREACHABLE);
     request.onabort = () => reject(new DOMException("Cancelled", "AbortError"));
     signal.addEventListener("abort", () => request.abort());
     request.send(file);
@@ -71,7 +71,7 @@ export function wait(milliseconds, signal) {
   });
 }
 
-function problemOf(value, status) {
+function errorOf(value, status) {
   const { code = "http", message = `The server answered ${status}.` } = value?.error ?? {};
-  return new Problem(code, message);
+  return new ApiError(code, message);
 }

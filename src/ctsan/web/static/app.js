@@ -1,9 +1,9 @@
-// The page: a clip comes in, is read by the server, and everything about it is shown.
+// The page: upload a clip, wait until the server has read it, and show the answers.
 
 import { ask, upload, wait } from "./api.js";
 import { Asking } from "./asking.js";
 import { Describing } from "./describing.js";
-import { at, say, showError, showNotice, showProblem } from "./page.js";
+import { announce, byId, showError, showNotice, showUnlessAborted } from "./page.js";
 import { Player } from "./player.js";
 import { Searching } from "./searching.js";
 import { Shots } from "./shots.js";
@@ -11,24 +11,24 @@ import { Shots } from "./shots.js";
 const player = new Player();
 const describing = new Describing(player);
 const shots = new Shots(player);
-const status = await ask("/api/status").catch(showProblem) ?? { tasks: [], limits: {} };
+const status = await ask("/api/status").catch(showUnlessAborted) ?? { tasks: [], limits: {} };
 const asking = new Asking(status.tasks);
 let current = { id: null, cancel: new AbortController(), isUnplayable: false };
 
 if (status.library) {
   const searching = new Searching({ open: openMoment });
-  at("like").addEventListener("click", () => searching.search({ like: current.id }, "clips like this one"));
+  byId("like").addEventListener("click", () => searching.search({ like: current.id }, "clips like this one"));
 }
 if (status.limits.bytes) {
   const { bytes, seconds } = status.limits;
-  at("drop-limits").textContent += `; up to ${Math.round(bytes / 2 ** 20)} MB and ${Math.round(seconds / 60)} minutes`;
+  byId("drop-limits").textContent += `; up to ${Math.round(bytes / 2 ** 20)} MB and ${Math.round(seconds / 60)} minutes`;
 }
 
-// A file from this machine.
+// Upload a file.
 async function openFile(file) {
   const limit = status.limits.bytes;
   if (limit && file.size > limit) {
-    showError(`The file is larger than ${Math.round(limit / 2 ** 20)} MB. Cut it, or make its pictures smaller.`);
+    showError(`The file is larger than ${Math.round(limit / 2 ** 20)} MB. Cut it, or reduce its resolution.`);
     return;
   }
   const isPicture = file.type.startsWith("image/");
@@ -37,51 +37,52 @@ async function openFile(file) {
   );
 }
 
-// A moment of the library: the clip plays from there.
+// Open a search hit and play from its start.
 async function openMoment(hit) {
-  const address = `/api/library/${hit.id}/video${hit.start ? `#t=${hit.start}` : ""}`;
-  at("found").hidden = true;
-  await open(address, hit.is_picture, (signal) =>
+  const url = `/api/library/${hit.id}/video${hit.start ? `#t=${hit.start}` : ""}`;
+  byId("found").hidden = true;
+  await open(url, hit.is_picture, (signal) =>
     ask(`/api/library/${hit.id}/open`, { method: "POST", signal }),
   );
 }
 
-async function open(source, isPicture, give) {
+// `register` makes the clip known to the server and resolves to its state.
+async function open(source, isPicture, register) {
   close();
   current = { id: null, cancel: new AbortController(), isUnplayable: false };
   const { signal } = current.cancel;
-  at("welcome").hidden = true;
-  at("clip").hidden = at("another").hidden = at("skeleton").hidden = false;
+  byId("welcome").hidden = true;
+  byId("clip").hidden = byId("another").hidden = byId("skeleton").hidden = false;
   player.load(source, isPicture);
   showProgress("Sending", 0);
-  say("The video is being read.");
+  announce("The video is being read.");
   try {
-    const { id } = await give(signal);
+    const { id } = await register(signal);
     current.id = id;
-    const clip = await reading(id, signal);
+    const clip = await untilRead(id, signal);
     hideProgress();
     showFrames(id, clip);
     const description = status.tasks.includes("describe") ? await describing.show(id, signal) : null;
-    at("skeleton").hidden = true;
+    byId("skeleton").hidden = true;
     asking.show(id, description);
-    at("like").hidden = !status.library;
+    byId("like").hidden = !status.library;
     if (clip.shots) await shots.show(id, signal);
   } catch (error) {
     hideProgress();
     if (error.name === "AbortError") return;
     showError(error.message);
-    if (at("description").hidden) leave();
+    if (byId("description").hidden) leave();
   }
 }
 
-async function reading(id, signal) {
+async function untilRead(id, signal) {
   for (;;) {
     const clip = await ask(`/api/clips/${id}`, { signal });
-    player.know(clip);
+    player.setInfo(clip);
     if (clip.state === "ready") return clip;
     if (clip.state === "failed") throw new Error(clip.error);
     if (clip.state === "cancelled") throw new DOMException("Cancelled", "AbortError");
-    showProgress(clip.state === "waiting" ? "Waiting for a free reader" : "Looking at the video", clip.progress);
+    showProgress(clip.state === "waiting" ? "Waiting for a free worker" : "Reading the video", clip.progress);
     await wait(250, signal);
   }
 }
@@ -89,26 +90,26 @@ async function reading(id, signal) {
 function showFrames(id, clip) {
   const urls = clip.times.map((_, number) => `/api/clips/${id}/pictures/${number}`);
   player.showFrames(urls);
-  current.standIn = () => player.standIn(clip.times, urls);
-  if (current.isUnplayable) current.standIn();
+  current.replaceVideo = () => player.replaceVideo(clip.times, urls);
+  if (current.isUnplayable) current.replaceVideo();
 }
 
 player.addEventListener("unplayable", () => {
   current.isUnplayable = true;
-  current.standIn?.();
+  current.replaceVideo?.();
 });
 
 function showProgress(text, share) {
-  at("progress-box").hidden = false;
-  at("progress-text").textContent = text;
-  at("progress").value = share;
+  byId("progress-box").hidden = false;
+  byId("progress-text").textContent = text;
+  byId("progress").value = share;
 }
 
 function hideProgress() {
-  at("progress-box").hidden = true;
+  byId("progress-box").hidden = true;
 }
 
-// Whatever is under way is stopped, here and in the server, which then forgets the clip.
+// Abort all requests and remove the clip from the server.
 function close() {
   current.cancel.abort();
   if (current.id) ask(`/api/clips/${current.id}`, { method: "DELETE" }).catch(() => {});
@@ -116,7 +117,7 @@ function close() {
   showError("");
   showNotice("");
   hideProgress();
-  at("like").hidden = true;
+  byId("like").hidden = true;
   describing.clear();
   asking.clear();
   shots.clear();
@@ -124,27 +125,27 @@ function close() {
 
 function leave() {
   player.pause();
-  at("clip").hidden = at("another").hidden = true;
-  at("welcome").hidden = false;
+  byId("clip").hidden = byId("another").hidden = true;
+  byId("welcome").hidden = false;
 }
 
-at("file").addEventListener("change", (event) => {
+byId("file").addEventListener("change", (event) => {
   const [file] = event.target.files;
   event.target.value = "";
   if (file) openFile(file);
 });
-at("another").addEventListener("click", () => {
+byId("another").addEventListener("click", () => {
   close();
   leave();
-  at("file").focus();
+  byId("file").focus();
 });
-at("cancel").addEventListener("click", () => {
+byId("cancel").addEventListener("click", () => {
   close();
   leave();
-  say("Cancelled.");
-  at("file").focus();
+  announce("Cancelled.");
+  byId("file").focus();
 });
-at("error-close").addEventListener("click", () => showError(""));
+byId("error-close").addEventListener("click", () => showError(""));
 
 for (const event of ["dragenter", "dragover"]) {
   document.addEventListener(event, (dragged) => {

@@ -1,7 +1,7 @@
-// A sentence with a blank, filled as it is typed; and sentences to choose from.
+// Fill in the blank and multiple choice, answered while the user types.
 
 import { ask } from "./api.js";
-import { afterTyping, at, element, percent, say } from "./page.js";
+import { afterTyping, announce, byId, element, percent } from "./page.js";
 
 const BLANK = /_{2,}|<blank>/;
 const CHOICES = 5;
@@ -13,9 +13,9 @@ export class Asking {
   constructor(tasks) {
     this.#tasks = tasks;
     const fillLater = afterTyping(250, (signal) => this.#fill(signal));
-    at("blank").addEventListener("input", fillLater);
-    at("blank-add").addEventListener("click", () => {
-      const input = at("blank");
+    byId("blank").addEventListener("input", fillLater);
+    byId("blank-add").addEventListener("click", () => {
+      const input = byId("blank");
       const start = input.selectionStart ?? input.value.length;
       const end = input.selectionEnd ?? start;
       const before = /\S$/.test(input.value.slice(0, start)) ? " " : "";
@@ -25,8 +25,8 @@ export class Asking {
       fillLater();
     });
     const chooseLater = afterTyping(450, (signal) => this.#choose(signal));
-    for (const form of ["fill", "choose"]) at(form).addEventListener("submit", (event) => event.preventDefault());
-    at("choices").append(
+    for (const form of ["fill", "choose"]) byId(form).addEventListener("submit", (event) => event.preventDefault());
+    byId("choices").append(
       ...Array.from({ length: CHOICES }, (_, place) => {
         const input = element("input", { type: "text", autocomplete: "off", maxLength: 500 });
         input.setAttribute("aria-label", `Sentence ${place + 1}`);
@@ -39,31 +39,31 @@ export class Asking {
 
   clear() {
     this.#clip = null;
-    at("fill").hidden = at("choose").hidden = true;
-    at("blank").value = "";
+    byId("fill").hidden = byId("choose").hidden = true;
+    byId("blank").value = "";
     this.#showFilling(null);
-    for (const row of at("choices").children) row.querySelector("input").value = "";
+    for (const row of byId("choices").children) row.querySelector("input").value = "";
     this.#showScores([]);
   }
 
-  // Begin with something: what the model says of the clip, with a hole in it.
+  // Prefill the forms with the caption, one of its words replaced by a blank.
   show(clip, description) {
     this.#clip = clip;
-    at("fill").hidden = !this.#tasks.includes("fill");
-    at("choose").hidden = !this.#tasks.includes("choose");
+    byId("fill").hidden = !this.#tasks.includes("fill");
+    byId("choose").hidden = !this.#tasks.includes("choose");
     if (!description) return;
     const words = description.caption.split(" ");
     const concepts = description.concepts.map((concept) => concept.word);
-    const hole = words.findLastIndex((word) => concepts.includes(word));
-    words[hole < 0 ? words.length - 1 : hole] = "____";
-    at("blank").value = words.join(" ");
-    at("blank").dispatchEvent(new Event("input"));
-    at("choices").querySelector("input").value = description.caption;
+    const blank = words.findLastIndex((word) => concepts.includes(word));
+    words[blank < 0 ? words.length - 1 : blank] = "____";
+    byId("blank").value = words.join(" ");
+    byId("blank").dispatchEvent(new Event("input"));
+    byId("choices").querySelector("input").value = description.caption;
   }
 
   async #fill(signal) {
-    const sentence = at("blank").value.trim();
-    if (!this.#clip || at("fill").hidden) return;
+    const sentence = byId("blank").value.trim();
+    if (!this.#clip || byId("fill").hidden) return;
     if (!BLANK.test(sentence)) {
       this.#showFilling(null, "Write ___ for the word that is missing.");
       return;
@@ -77,22 +77,22 @@ export class Asking {
   }
 
   #showFilling(answer, hint = "Write ___ for the word that is missing.") {
-    at("blank-hint").textContent = hint;
-    at("filled").hidden = !answer;
-    at("fillings").replaceChildren();
+    byId("blank-hint").textContent = hint;
+    byId("filled").hidden = !answer;
+    byId("fillings").replaceChildren();
     if (!answer) return;
-    const pieces = at("blank").value.split(new RegExp(BLANK, "g"));
-    at("filled").replaceChildren(
-      ...pieces.flatMap((piece, place) => [piece, ...(answer.blanks[place] ? [element("mark", {}, answer.blanks[place][0].word)] : [])]),
+    const parts = byId("blank").value.split(new RegExp(BLANK, "g"));
+    byId("filled").replaceChildren(
+      ...parts.flatMap((part, place) => [part, ...(answer.blanks[place] ? [element("mark", {}, answer.blanks[place][0].word)] : [])]),
     );
-    at("fillings").append(
+    byId("fillings").append(
       ...answer.blanks.map((words, place) => {
         const list = element("ul", { className: "bars" }, ...words.map(({ word, probability }) => bar(word, probability)));
         list.setAttribute("aria-label", answer.blanks.length > 1 ? `Words for blank ${place + 1}` : "Words for the blank");
         return list;
       }),
     );
-    if (at("fill").contains(document.activeElement)) say(`Filled: ${answer.filled}`);
+    if (byId("fill").contains(document.activeElement)) announce(`Filled: ${answer.filled}`);
   }
 
   async #choose(signal) {
@@ -107,23 +107,23 @@ export class Asking {
       const sentences = given.map(({ sentence }) => sentence);
       const answer = await ask(`/api/clips/${this.#clip}/choose`, { method: "POST", body: { sentences }, signal });
       this.#showScores(given.map(({ place }, number) => ({ place, score: answer.scores[number] })), unknown(answer.unknown, "The best one is marked."));
-      say(`Best: ${sentences[answer.choice]}`);
+      announce(`Best: ${sentences[answer.choice]}`);
     } catch (error) {
       if (error.name !== "AbortError") this.#showScores([], error.message);
     }
   }
 
   #showScores(scored, hint = "Write two sentences or more.") {
-    at("choose-hint").textContent = hint;
+    byId("choose-hint").textContent = hint;
     const most = Math.max(...scored.map(({ score }) => score));
     const least = Math.min(...scored.map(({ score }) => score));
     [...at("choices").children].forEach((row, place) => {
-      const own = scored.find((each) => each.place === place);
-      const isBest = own !== undefined && own.score === most;
-      row.classList.toggle("scored", own !== undefined);
+      const sentence = scored.find((candidate) => candidate.place === place);
+      const isBest = sentence !== undefined && sentence.score === most;
+      row.classList.toggle("scored", sentence !== undefined);
       row.classList.toggle("best", isBest);
-      row.querySelector("i").style.setProperty("--fill", own ? 0.06 + 0.94 * ((own.score - least) / (most - least || 1)) : 0);
-      row.querySelector(".number").textContent = own ? `${own.score.toFixed(2)}${isBest ? " best" : ""}` : "";
+      row.querySelector("i").style.setProperty("--fill", sentence ? 0.06 + 0.94 * ((sentence.score - least) / (most - least || 1)) : 0);
+      row.querySelector(".number").textContent = sentence ? `${sentence.score.toFixed(2)}${isBest ? " best" : ""}` : "";
     });
   }
 }
@@ -135,5 +135,5 @@ function bar(word, share) {
 }
 
 function unknown(words, otherwise = "") {
-  return words.length ? `Not known to the model, and read as if they were any word: ${words.join(", ")}.` : otherwise;
+  return words.length ? `Not in the vocabulary of the model: ${words.join(", ")}.` : otherwise;
 }

@@ -1,25 +1,25 @@
-// The caption word by word, the concept words, and the traces that raised them.
+// The caption with its attention, the concept words, and the traces that raised them.
 
 import { ask } from "./api.js";
-import { HeatMap, shareOf } from "./heat.js";
-import { at, element, percent, say, showProblem, times } from "./page.js";
+import { HeatMap, traceWeights } from "./heat.js";
+import { announce, byId, element, percent, showUnlessAborted, times } from "./page.js";
 
 export class Describing {
-  #heat = new HeatMap(at("heat"));
+  #heat = new HeatMap(byId("heat"));
   #traces = null;
   #description = null;
   #chips = new Map(); // by word
 
   constructor(player) {
     player.addEventListener("frame", () => this.#heat.draw(player.time));
-    at("trace").addEventListener("input", () => this.#showTrace(Number(at("trace").value) - 1));
-    at("traces-off").addEventListener("click", () => this.#hide());
+    byId("trace").addEventListener("input", () => this.#showTrace(Number(byId("trace").value) - 1));
+    byId("traces-off").addEventListener("click", () => this.#hide());
   }
 
   clear() {
     this.#traces = this.#description = null;
     this.#heat.load(null);
-    at("description").hidden = at("traces").hidden = true;
+    byId("description").hidden = byId("traces").hidden = true;
   }
 
   async show(clip, signal) {
@@ -27,34 +27,34 @@ export class Describing {
     this.#description = description;
     this.#chips.clear();
     const hasAttention = description.attended.length > 0;
-    at("caption").replaceChildren(...description.words.flatMap((word) => [this.#word(word, hasAttention), " "]));
-    at("caption").title = `score: what the sentences were ordered by; ${description.score.toFixed(2)} here`;
-    at("caption-hint").hidden = !hasAttention;
-    at("caption-hint").textContent = this.#hint();
-    at("concepts").replaceChildren(...description.concepts.map((concept) => this.#chip(concept)));
-    this.#confidences();
-    at("description").hidden = false;
-    say(`It says: ${description.caption}`);
+    byId("caption").replaceChildren(...description.words.flatMap((word) => [this.#word(word, hasAttention), " "]));
+    byId("caption").title = `score ${description.score.toFixed(2)}, by which the captions were ranked`;
+    byId("caption-hint").hidden = !hasAttention;
+    byId("caption-hint").textContent = this.#hint();
+    byId("concepts").replaceChildren(...description.concepts.map((concept) => this.#chip(concept)));
+    this.#showConfidences();
+    byId("description").hidden = false;
+    announce(`It says: ${description.caption}`);
     if (!description.run) return description;
     ask(`/api/clips/${clip}/traces`, { signal })
-      .then((traces) => this.#take(traces))
-      .catch(showProblem);
+      .then((traces) => this.#showTraces(traces))
+      .catch(showUnlessAborted);
     return description;
   }
 
-  #take(traces) {
+  #showTraces(traces) {
     this.#traces = traces;
     this.#heat.load(traces);
     const count = traces.attention[0].length;
-    at("trace").max = count;
-    at("grid").style.setProperty("--columns", traces.columns.length - 1);
-    at("grid").replaceChildren(...Array.from({ length: count }, () => element("i")));
-    at("traces").hidden = false;
+    byId("trace").max = count;
+    byId("grid").style.setProperty("--columns", traces.columns.length - 1);
+    byId("grid").replaceChildren(...Array.from({ length: count }, () => element("i")));
+    byId("traces").hidden = false;
     this.#hide();
   }
 
-  // Whose attention it is: models that say a sentence together have none in common.
-  #attending() {
+  // The model whose attention is shown: an ensemble has no attention of its own.
+  #attendingModel() {
     const { run, said_by } = this.#description;
     return `the model “${run}”${said_by > 1 ? `, one of ${said_by} that said this sentence,` : ""}`;
   }
@@ -64,41 +64,41 @@ export class Describing {
   }
 
   // x2.2: the word is 2.2 times as likely as without that concept word.
-  #owed({ word, owes, effect }) {
+  #effectText({ word, owes, effect }) {
     if (effect === null) return "";
-    const most = owes.map((concept) => `${concept.word} ${times(concept.effect)}`).join(", ");
-    const owed = most ? `most to ${most}` : "less than x1.1 to each concept word";
-    return `“${word}” owes ${owed}; to all ${times(effect)} (times as likely as without). `;
+    const strongest = owes.map((concept) => `${concept.word} ${times(concept.effect)}`).join(", ");
+    const text = strongest ? `most to ${strongest}` : "less than x1.1 to each concept word";
+    return `“${word}” owes ${text}; to all ${times(effect)} (times as likely as without). `;
   }
 
-  #word(said, hasAttention) {
-    const { word, attention } = said;
+  #word(captionWord, hasAttention) {
+    const { word, attention } = captionWord;
     if (!hasAttention) return element("span", {}, word);
     const strongest = this.#description.attended
       .map((concept, place) => [concept, attention[place]])
       .sort((one, other) => other[1] - one[1]);
-    const told = strongest
+    const strongestText = strongest
       .slice(0, 3)
       .filter(([, weight]) => Math.round(100 * weight) > 0)
       .map(([concept, weight]) => `${concept} ${percent(weight)}`)
       .join(", ");
     const button = element("button", { type: "button", className: "word" }, word);
-    const owed = this.#owed(said);
-    const attended = `${this.#attending()} attended to ${told || "nothing"}.`;
-    button.setAttribute("aria-label", `${word}: ${owed}${attended}`);
+    const effects = this.#effectText(captionWord);
+    const attended = `${this.#attendingModel()} attended to ${strongestText || "nothing"}.`;
+    button.setAttribute("aria-label", `${word}: ${effects}${attended}`);
     const enter = () => {
-      at("concepts").classList.add("attended");
+      byId("concepts").classList.add("attended");
       const weights = new Map(strongest);
       for (const concept of this.#chips.keys()) {
         const weight = weights.get(concept) ?? 0;
         this.#fillChip(concept, weight / (strongest[0][1] || 1), weight);
       }
-      at("caption-hint").textContent = `${owed}For “${word}” ${attended}`;
+      byId("caption-hint").textContent = `${effects}For “${word}” ${attended}`;
     };
     const leave = () => {
-      at("concepts").classList.remove("attended");
-      at("caption-hint").textContent = this.#hint();
-      this.#confidences();
+      byId("concepts").classList.remove("attended");
+      byId("caption-hint").textContent = this.#hint();
+      this.#showConfidences();
     };
     button.addEventListener("pointerenter", enter);
     button.addEventListener("focus", enter);
@@ -119,61 +119,61 @@ export class Describing {
     return chip;
   }
 
-  #confidences() {
+  #showConfidences() {
     for (const { word, confidence } of this.#description.concepts) this.#fillChip(word, confidence, confidence);
   }
 
   #fillChip(word, fill, share) {
-    const found = this.#chips.get(word);
-    if (!found) return;
-    found.chip.style.setProperty("--fill", fill.toFixed(3));
-    found.number.textContent = Math.round(100 * share) > 0 ? percent(share) : "";
+    const entry = this.#chips.get(word);
+    if (!entry) return;
+    entry.chip.style.setProperty("--fill", fill.toFixed(3));
+    entry.number.textContent = Math.round(100 * share) > 0 ? percent(share) : "";
   }
 
   #showConcept(word) {
-    const found = this.#traces?.concepts.find((concept) => concept.word === word);
-    if (!found) return;
-    const weights = shareOf(found.shares);
+    const traced = this.#traces?.concepts.find((concept) => concept.word === word);
+    if (!traced) return;
+    const weights = traceWeights(traced.shares);
     if (!weights) {
-      const raised = found.shares.some((share) => share > 0);
+      const raised = traced.shares.some((share) => share > 0);
       const why = raised ? `The traces together lower the score of “${word}”` : `No trace raises “${word}”`;
-      const probe = found.probe_confidence === null ? "" : "; the probe names it";
-      this.#light(null, `${why}${probe}`, null);
-      say(at("trace-name").value);
+      const probe = traced.probe_confidence === null ? "" : "; the probe names it";
+      this.#highlight(null, `${why}${probe}`, null);
+      announce(byId("trace-name").value);
       return;
     }
     const order = weights.map((_, trace) => trace).sort((one, other) => weights[other] - weights[one]);
-    const own = found.probe_confidence === null ? "" : `; by the probe alone ${percent(found.probe_confidence)}`;
-    this.#light(weights, `“${word}”, most by trace ${order[0] + 1}${own}`, word);
-    at("trace").value = order[0] + 1;
+    const probe = traced.probe_confidence === null ? "" : `; by the probe alone ${percent(traced.probe_confidence)}`;
+    this.#highlight(weights, `“${word}”, most by trace ${order[0] + 1}${probe}`, word);
+    byId("trace").value = order[0] + 1;
   }
 
-  // A trace is shown with the word that it raises most, of those that the traces together raise.
+  // Name the word that the trace raises most, among those that the traces raise in sum.
   #showTrace(number) {
     const best = this.#traces.concepts
-      .filter(({ shares }) => shareOf(shares) && shares[number] > 0)
+      .filter(({ shares }) => traceWeights(shares) && shares[number] > 0)
       .sort((one, other) => other.shares[number] - one.shares[number])[0];
     const name = `Trace ${number + 1} of ${this.#traces.attention[0].length}`;
     if (best) {
       const weights = this.#traces.attention[0].map((_, trace) => Number(trace === number));
-      this.#light(weights, `${name}, raises “${best.word}” by ${best.shares[number].toFixed(2)}`, null);
-    } else this.#light(null, `${name}, raises no word that the traces together raise`, null);
+      this.#highlight(weights, `${name}, raises “${best.word}” by ${best.shares[number].toFixed(2)}`, null);
+    } else this.#highlight(null, `${name}, raises no word that the traces together raise`, null);
   }
 
   #hide() {
-    this.#light(null, "Pick a word, or slide through the traces", null);
+    this.#highlight(null, "Pick a word, or slide through the traces", null);
   }
 
-  #light(weights, name, word) {
+  #highlight(weights, name, word) {
     this.#heat.show(weights);
-    at("trace-name").value = name;
-    at("trace").setAttribute("aria-valuetext", name);
-    at("traces-off").disabled = weights === null;
+    byId("trace-name").value = name;
+    byId("trace").setAttribute("aria-valuetext", name);
+    byId("traces-off").disabled = weights === null;
     const most = Math.max(...(weights ?? [1]));
     [...at("grid").children].forEach((cell, trace) => {
       cell.style.setProperty("--share", weights ? (weights[trace] / most).toFixed(3) : 0);
     });
-    for (const [each, { chip }] of this.#chips) chip.setAttribute("aria-pressed", String(each === word));
-    if (word) say(`Showing where “${word}” was seen.`);
+    for (const [concept, { chip }] of this.#chips) chip.setAttribute("aria-pressed", String(concept === word));
+    if (word) announce(`Showing where “${word}” was seen.`);
   }
 }

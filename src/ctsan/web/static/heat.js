@@ -1,8 +1,8 @@
-// The attention of traces as a smooth heat map over the video, in time with it.
+// Draws the attention of traces as a smooth heat map over the video.
 
 const WIDTH = 96;
 const HEIGHT = 64;
-const LEAST_PEAK = 2; // times the weight of a cell in even attention; less is no peak, and stays pale
+const MIN_PEAK = 2; // as a multiple of uniform attention; weaker attention stays pale
 const WARM = [255, 158, 44];
 
 export class HeatMap {
@@ -10,8 +10,8 @@ export class HeatMap {
   #context;
   #image;
   #traces = null;
-  #weights = null; // of each trace; null shows nothing
-  #peak = LEAST_PEAK; // the strongest attention in the clip, in times of even attention
+  #weights = null; // one per trace; null shows nothing
+  #peak = MIN_PEAK; // strongest attention in the clip, as a multiple of uniform attention
 
   constructor(canvas) {
     this.#canvas = canvas;
@@ -35,18 +35,18 @@ export class HeatMap {
     this.#canvas.classList.toggle("on", weights !== null);
     if (!weights) return;
     const frames = this.#traces.times.map((_, frame) => this.#mixed(frame));
-    this.#peak = Math.max(LEAST_PEAK, ...frames.flat(2));
+    this.#peak = Math.max(MIN_PEAK, ...frames.flat(2));
   }
 
   draw(time) {
     if (!this.#traces || !this.#weights) return;
     const { down, across } = this.#traces;
     const levels = this.#levels(time);
-    const spread = across.map((weights) => levels.map((row) => dot(weights, row))); // by x, then by row
+    const columns = across.map((weights) => levels.map((row) => dot(weights, row))); // (WIDTH, h)
     const data = this.#image.data;
     for (let y = 0, at = 0; y < HEIGHT; y += 1) {
       for (let x = 0; x < WIDTH; x += 1, at += 4) {
-        const level = Math.min(1, Math.max(0, dot(down[y], spread[x])));
+        const level = Math.min(1, Math.max(0, dot(down[y], columns[x])));
         const glow = level * level * (3 - 2 * level);
         data[at] = WARM[0] * glow;
         data[at + 1] = WARM[1] * glow;
@@ -57,10 +57,10 @@ export class HeatMap {
     this.#context.putImageData(this.#image, 0, 0);
   }
 
-  // Straight from one sampled frame to the next: 0 where attention is even or less, 1 at the clip's peak.
+  // Linearly interpolated between sampled frames: 0 for uniform attention or less, 1 at the clip's peak.
   #levels(time) {
     const { times } = this.#traces;
-    let after = times.findIndex((each) => each >= time);
+    let after = times.findIndex((sampled) => sampled >= time);
     if (after < 0) after = times.length - 1;
     const before = Math.max(0, times[after] > time ? after - 1 : after);
     const span = times[after] - times[before];
@@ -71,7 +71,7 @@ export class HeatMap {
     );
   }
 
-  // The attention of all shown traces in a frame, by row and column, in times of even attention.
+  // Weighted attention of the traces in a frame, by row and column, as a multiple of uniform attention.
   #mixed(frame) {
     const traces = this.#traces.attention[frame];
     const cells = traces[0].length * traces[0][0].length;
@@ -81,9 +81,9 @@ export class HeatMap {
   }
 }
 
-// How much each trace counts for a concept word: what it adds to its score beyond the other traces.
-// Null where the traces together lower the score.
-export function shareOf(shares) {
+// Weights of the traces for a concept word: by how much their share of its score exceeds the mean.
+// Null if the traces lower the score in sum.
+export function traceWeights(shares) {
   const mean = shares.reduce((total, share) => total + share, 0) / shares.length;
   if (mean <= 0) return null;
   const raising = shares.map((share) => Math.max(0, share - mean));
@@ -91,7 +91,7 @@ export function shareOf(shares) {
   return raising.map((share) => (sum > 0 ? share / sum : 1 / shares.length));
 }
 
-// By pixel, how much each cell counts: Catmull and Rom's cubic through the middles of the cells.
+// Interpolation weights of the cells for each pixel: a Catmull-Rom spline through the cell centres.
 function bicubic(borders, size) {
   const cells = borders.length - 1;
   return Array.from({ length: size }, (_, pixel) => {

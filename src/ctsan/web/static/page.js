@@ -1,54 +1,54 @@
-// Small helpers for the page.
+// DOM helpers.
 
-export const at = (id) => document.getElementById(id);
+export const byId = (id) => document.getElementById(id);
 
-// An element with properties and children: `element("li", { className: "best" }, "text", other)`.
+// Create an element with properties and children: `element("li", { className: "best" }, "text", other)`.
 export function element(name, properties = {}, ...children) {
-  const made = document.createElement(name);
+  const node = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
-    if (key in made) made[key] = value;
-    else made.setAttribute(key, value);
+    if (key in node) node[key] = value;
+    else node.setAttribute(key, value);
   }
-  made.append(...children);
-  return made;
+  node.append(...children);
+  return node;
 }
 
-// For those who listen instead of looking.
-export function say(text) {
-  at("said").textContent = text;
+// Read out by screen readers.
+export function announce(text) {
+  byId("said").textContent = text;
 }
 
 export function showError(text) {
-  at("error-text").textContent = text;
-  at("error").hidden = !text;
+  byId("error-text").textContent = text;
+  byId("error").hidden = !text;
 }
 
-// What a person should know, and need not mend.
+// Information that needs no action.
 export function showNotice(text) {
-  at("notice").textContent = text;
-  at("notice").hidden = !text;
+  byId("notice").textContent = text;
+  byId("notice").hidden = !text;
 }
 
-export function showProblem(error) {
+export function showUnlessAborted(error) {
   if (error.name !== "AbortError") showError(error.message);
 }
 
-// Calls after the typing has stopped; the call before is cancelled.
+// Debounce: call `work` once typing has paused, and abort the previous call.
 export function afterTyping(milliseconds, work) {
   let timer = null;
-  let cancel = new AbortController();
+  let controller = new AbortController();
   return () => {
     clearTimeout(timer);
-    cancel.abort();
-    cancel = new AbortController();
-    const { signal } = cancel;
+    controller.abort();
+    controller = new AbortController();
+    const { signal } = controller;
     timer = setTimeout(() => work(signal), milliseconds);
   };
 }
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
 
-// An effect in nats as people read it: x2.2 for 2.2 times as likely.
+// Format an effect in nats: x2.2 means 2.2 times as likely.
 export function times(effect) {
   const factor = Math.exp(effect);
   if (factor >= 10) return `x${Math.round(factor).toLocaleString("en")}`;

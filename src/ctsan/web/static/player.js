@@ -1,35 +1,35 @@
-// What plays: the browser's own video, or, where it cannot play the file, the frames that were sampled.
+// Plays the video; if the browser cannot, shows the sampled frames instead.
 
 const PLAY = "M8 5v14l11-7z";
 const PAUSE = "M7 5h4v14H7zM13 5h4v14h-4z";
 const STILL_SECONDS = 3;
 
 export class Player extends EventTarget {
-  #at = (id) => document.getElementById(id);
-  #stage = this.#at("stage");
-  #video = this.#at("video");
-  #still = this.#at("still");
-  #play = this.#at("play");
-  #seek = this.#at("seek");
-  #clock = this.#at("clock");
-  #strip = this.#at("strip");
-  #frames = null; // {times, urls} while the frames stand in for the video
+  #byId = (id) => document.getElementById(id);
+  #stage = this.#byId("stage");
+  #video = this.#byId("video");
+  #still = this.#byId("still");
+  #play = this.#byId("play");
+  #seek = this.#byId("seek");
+  #clock = this.#byId("clock");
+  #strip = this.#byId("strip");
+  #frames = null; // { times, urls } while frames replace the video
   #moment = 0;
   #isPlaying = false;
   #last = 0;
   #length = 0;
-  #address = null;
+  #objectUrl = null;
 
   constructor() {
     super();
     const toggle = () => (this.isPlaying ? this.pause() : this.play());
     this.#play.addEventListener("click", toggle);
     this.#video.addEventListener("click", toggle);
-    this.#at("big-play").addEventListener("click", toggle);
+    this.#byId("big-play").addEventListener("click", toggle);
     this.#seek.addEventListener("input", () => this.jump(Number(this.#seek.value)));
-    this.#at("sound").addEventListener("click", () => this.#mute(!this.#video.muted));
+    this.#byId("sound").addEventListener("click", () => this.#mute(!this.#video.muted));
     for (const event of ["play", "pause", "loadedmetadata"]) {
-      this.#video.addEventListener(event, () => this.#tell());
+      this.#video.addEventListener(event, () => this.#updateControls());
     }
     this.#video.addEventListener("error", () => this.dispatchEvent(new Event("unplayable")));
     const tick = (now) => {
@@ -53,31 +53,31 @@ export class Player extends EventTarget {
     return this.#frames ? this.#isPlaying : !this.#video.paused;
   }
 
-  // A file of this machine, or the address of a clip of the library.
+  // `source` is a File, or the URL of a clip of the library.
   load(source, isPicture = false) {
-    if (this.#address) URL.revokeObjectURL(this.#address);
-    this.#address = source instanceof Blob ? URL.createObjectURL(source) : null;
+    if (this.#objectUrl) URL.revokeObjectURL(this.#objectUrl);
+    this.#objectUrl = source instanceof Blob ? URL.createObjectURL(source) : null;
     this.#frames = null;
     this.#length = this.#moment = 0;
     this.#strip.replaceChildren();
     this.#stage.style.setProperty("--ratio", 16 / 9);
     this.#video.hidden = isPicture;
     this.#still.hidden = !isPicture;
-    this.#at("controls").hidden = isPicture;
-    const address = this.#address ?? source;
+    this.#byId("controls").hidden = isPicture;
+    const url = this.#objectUrl ?? source;
     if (isPicture) {
       this.#video.removeAttribute("src");
-      this.#still.src = address;
+      this.#still.src = url;
     } else {
-      this.#video.src = address;
+      this.#video.src = url;
       this.#mute(true);
       if (!matchMedia("(prefers-reduced-motion: reduce)").matches) this.play();
     }
-    this.#tell();
+    this.#updateControls();
   }
 
-  // What the server knows of the clip: proportions, length, and the frames that were sampled.
-  know({ width, height, duration }) {
+  // Aspect ratio and length, as the server reports them.
+  setInfo({ width, height, duration }) {
     if (width && height) this.#stage.style.setProperty("--ratio", width / height);
     this.#length = duration ?? this.#length;
   }
@@ -94,27 +94,28 @@ export class Player extends EventTarget {
     );
   }
 
-  standIn(times, urls) {
+  // Show the sampled frames instead of the video.
+  replaceVideo(times, urls) {
     this.#video.hidden = true;
     this.#still.hidden = false;
     const wasPlaying = !matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.#frames = { times: times.map((time) => time - times[0]), urls };
     this.#length ||= STILL_SECONDS;
     this.#isPlaying = wasPlaying && urls.length > 1;
-    this.#at("controls").hidden = urls.length < 2;
-    this.#tell();
+    this.#byId("controls").hidden = urls.length < 2;
+    this.#updateControls();
   }
 
   play() {
     if (this.#frames) this.#isPlaying = true;
-    else this.#video.play().catch(() => this.#tell());
-    this.#tell();
+    else this.#video.play().catch(() => this.#updateControls());
+    this.#updateControls();
   }
 
   pause() {
     if (this.#frames) this.#isPlaying = false;
     else this.#video.pause();
-    this.#tell();
+    this.#updateControls();
   }
 
   jump(time) {
@@ -124,15 +125,15 @@ export class Player extends EventTarget {
 
   #mute(isMuted) {
     this.#video.muted = isMuted;
-    this.#at("sound").setAttribute("aria-pressed", String(!isMuted));
+    this.#byId("sound").setAttribute("aria-pressed", String(!isMuted));
   }
 
-  #tell() {
+  #updateControls() {
     const name = this.isPlaying ? "Pause" : "Play";
     this.#play.setAttribute("aria-label", name);
-    this.#at("play-shape").setAttribute("d", this.isPlaying ? PAUSE : PLAY);
-    this.#at("big-play").hidden = this.isPlaying || this.#at("controls").hidden;
-    this.#at("sound").hidden = Boolean(this.#frames);
+    this.#byId("play-shape").setAttribute("d", this.isPlaying ? PAUSE : PLAY);
+    this.#byId("big-play").hidden = this.isPlaying || this.#byId("controls").hidden;
+    this.#byId("sound").hidden = Boolean(this.#frames);
   }
 
   #step(seconds) {

@@ -1,54 +1,55 @@
-// The library: a sentence, or a clip to find others like it, with concept words as filters.
+// Search the library by sentence or by clip, with concept words as filters.
 
 import { ask } from "./api.js";
-import { at, element, say, showError } from "./page.js";
+import { announce, byId, element, showError } from "./page.js";
 import { clock } from "./player.js";
 
 export class Searching {
   #open;
-  #asked = null; // {query} or {like}, and what is shown above the results
+  #lastSearch = null; // { parameters, title }
   #filters = new Map(); // "concept" or "without" by word
   #cancel = new AbortController();
 
-  // `open` shows a moment that was found.
+  // `open` is called with the hit to show.
   constructor({ open }) {
     this.#open = open;
-    at("search").hidden = false;
-    at("search").addEventListener("submit", (event) => {
+    byId("search").hidden = false;
+    byId("search").addEventListener("submit", (event) => {
       event.preventDefault();
-      const query = at("query").value.trim();
+      const query = byId("query").value.trim();
       if (query) this.search({ query }, `“${query}”`);
     });
-    at("found-close").addEventListener("click", () => this.close());
+    byId("found-close").addEventListener("click", () => this.close());
   }
 
   close() {
     this.#cancel.abort();
-    at("found").hidden = true;
-    at("query").focus();
+    byId("found").hidden = true;
+    byId("query").focus();
   }
 
-  async search(asked, title) {
+  // `parameters` is { query } or { like }.
+  async search(parameters, title) {
     this.#cancel.abort();
     this.#cancel = new AbortController();
-    this.#asked = { asked, title };
-    const parameters = new URLSearchParams(asked);
-    for (const [word, kind] of this.#filters) parameters.append(kind, word);
+    this.#lastSearch = { parameters, title };
+    const query = new URLSearchParams(parameters);
+    for (const [word, kind] of this.#filters) query.append(kind, word);
     showError("");
-    at("found").hidden = false;
-    at("found").setAttribute("aria-busy", "true");
-    at("found-title").textContent = `Searching for ${title}`;
+    byId("found").hidden = false;
+    byId("found").setAttribute("aria-busy", "true");
+    byId("found-title").textContent = `Searching for ${title}`;
     try {
-      const answer = await ask(`/api/search?${parameters}`, { signal: this.#cancel.signal });
-      at("found-title").textContent = `Found for ${title}`;
+      const answer = await ask(`/api/search?${query}`, { signal: this.#cancel.signal });
+      byId("found-title").textContent = `Found for ${title}`;
       this.#show(answer);
     } catch (error) {
       if (error.name === "AbortError") return;
-      at("found-title").textContent = `Nothing found for ${title}`;
-      at("results").replaceChildren();
+      byId("found-title").textContent = `Nothing found for ${title}`;
+      byId("results").replaceChildren();
       showError(error.message);
     } finally {
-      at("found").setAttribute("aria-busy", "false");
+      byId("found").setAttribute("aria-busy", "false");
     }
   }
 
@@ -56,18 +57,18 @@ export class Searching {
     const notes = [];
     if (!hits.length) notes.push("Nothing in the library fits.");
     else if (!has_match) {
-      const often = trust ? ` (so it was for ${Math.round(100 * trust)} % of test queries)` : "";
-      notes.push(`Probably nothing in the library fits${often}. What comes nearest:`);
+      const accuracy = trust ? ` (right for ${Math.round(100 * trust)} % of validation queries)` : "";
+      notes.push(`Probably nothing in the library fits${accuracy}. The closest moments:`);
     }
-    if (unknown.length) notes.push(`Not known to the model: ${unknown.join(", ")}.`);
-    at("found-none").textContent = notes.join(" ");
-    at("found-none").hidden = !notes.length;
-    at("results").replaceChildren(...hits.map((hit) => this.#result(hit)));
+    if (unknown.length) notes.push(`Not in the vocabulary of the model: ${unknown.join(", ")}.`);
+    byId("found-none").textContent = notes.join(" ");
+    byId("found-none").hidden = !notes.length;
+    byId("results").replaceChildren(...hits.map((hit) => this.#result(hit)));
     this.#showFilters(hits);
-    say(`${hits.length} moments were found. ${notes.join(" ")}`);
+    announce(`${hits.length} moments were found. ${notes.join(" ")}`);
   }
 
-  // The words of the best hits, to narrow the search: once for only those, twice for none of those.
+  // Concept words of the hits as filters. Clicks cycle through: only with the word, only without it, off.
   #showFilters(hits) {
     const counts = new Map();
     for (const { concepts } of hits) {
@@ -75,7 +76,7 @@ export class Searching {
     }
     const common = [...counts].sort((one, other) => other[1] - one[1]).map(([word]) => word);
     const words = [...new Set([...this.#filters.keys(), ...common])].slice(0, 14);
-    at("filters").replaceChildren(
+    byId("filters").replaceChildren(
       ...words.map((word) => {
         const kind = this.#filters.get(word);
         const text = { concept: `only ${word}`, without: `no ${word}` }[kind] ?? word;
@@ -85,7 +86,7 @@ export class Searching {
           if (!kind) this.#filters.set(word, "concept");
           else if (kind === "concept") this.#filters.set(word, "without");
           else this.#filters.delete(word);
-          this.search(this.#asked.asked, this.#asked.title);
+          this.search(this.#lastSearch.parameters, this.#lastSearch.title);
         });
         return chip;
       }),

@@ -1,7 +1,7 @@
-// The shots of a long video, as they are described.
+// The shots of a long video, listed as they are described.
 
 import { ask, wait } from "./api.js";
-import { at, element, say, showProblem } from "./page.js";
+import { announce, byId, element, showUnlessAborted } from "./page.js";
 import { clock } from "./player.js";
 
 export class Shots {
@@ -11,8 +11,8 @@ export class Shots {
 
   constructor(player) {
     this.#player = player;
-    at("shots-cancel").addEventListener("click", () => {
-      ask(`/api/clips/${this.#clip}/cancel`, { method: "POST" }).catch(showProblem);
+    byId("shots-cancel").addEventListener("click", () => {
+      ask(`/api/clips/${this.#clip}/cancel`, { method: "POST" }).catch(showUnlessAborted);
     });
     player.addEventListener("frame", () => this.#mark());
   }
@@ -20,24 +20,24 @@ export class Shots {
   clear() {
     this.#clip = null;
     this.#spans = [];
-    at("shots").hidden = true;
-    at("shot-list").replaceChildren();
+    byId("shots").hidden = true;
+    byId("shot-list").replaceChildren();
   }
 
   async show(clip, signal) {
     this.#clip = clip;
-    at("shots").hidden = false;
+    byId("shots").hidden = false;
     for (;;) {
       const { state, progress, shots, error } = await ask(`/api/clips/${clip}/shots`, { signal });
       for (const shot of shots.slice(this.#spans.length)) this.#add(clip, shot);
       const isRunning = state === "reading";
-      at("shots-progress-box").hidden = !isRunning;
-      at("shots-progress").value = progress;
-      at("vtt").href = `/api/clips/${clip}/shots.vtt`;
-      at("vtt").hidden = isRunning || !shots.length;
+      byId("shots-progress-box").hidden = !isRunning;
+      byId("shots-progress").value = progress;
+      byId("vtt").href = `/api/clips/${clip}/shots.vtt`;
+      byId("vtt").hidden = isRunning || !shots.length;
       if (!isRunning) {
         if (state === "failed") throw new Error(error);
-        say(`${shots.length} shots are described.`);
+        announce(`${shots.length} shots are described.`);
         return;
       }
       await wait(700, signal);
@@ -55,7 +55,7 @@ export class Shots {
       this.#player.play();
     });
     this.#spans.push({ start, end, button });
-    at("shot-list").append(element("li", {}, button));
+    byId("shot-list").append(element("li", {}, button));
   }
 
   #mark() {

@@ -1,4 +1,4 @@
-"""What the API answers is what the predictor says of the file."""
+"""The API gives the same answers as the predictor."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ctsan.runs import trained_run
 from ctsan.runs.checkpoint import read_weights
 from ctsan.runs.trained_run import load_runs
 from ctsan.search.indexing import index_folders
+from ctsan.search.library import Library
 from ctsan.web.app import create_app
 from ctsan.web.feature_cache import ClipPredictor
 from ctsan.web.limits import Limits
@@ -48,10 +49,10 @@ def test_description_is_the_predictors(client: Client, clip_id: str, clip: Path,
         ]
 
 
-def test_words_owe_what_they_lose_without_a_concept_word(models: list[Path], clip: Path) -> None:
+def test_effects_are_those_of_leaving_a_concept_word_out(models: list[Path], clip: Path) -> None:
     """Of a model whose gates are wide open, one word of the caption owes something at least."""
     predictor = ClipPredictor(load_runs(models[:1]))
-    for name, values in predictor.runs[0].member.model.named_parameters():
+    for name, values in predictor.runs[0].loaded.model.named_parameters():
         if name.endswith("gate"):
             values.data.fill_(20.0)
     with served(create_app(predictor, limits=Limits(workers=1))) as client:
@@ -115,9 +116,11 @@ def test_traces_look_somewhere_at_every_moment(client: Client, clip_id: str) -> 
     assert all(len(each["shares"]) == 25 for each in answer["concepts"])
 
 
-def test_a_concept_word_that_was_not_seen_is_followed_too(client: Client, clip_id: str) -> None:
-    seen = {each["word"] for each in client.get(f"/api/clips/{clip_id}/concepts").json()}
-    word = next(each for each in client.get("/api/library/words").json() if each not in seen)
+def test_a_concept_word_that_was_not_detected_can_be_traced(
+    client: Client, clip_id: str, library: Path
+) -> None:
+    detected = {each["word"] for each in client.get(f"/api/clips/{clip_id}/concepts").json()}
+    word = next(word for word in Library(library).words if word not in detected)
     answer = client.get(f"/api/clips/{clip_id}/traces", params={"concept": word}).json()
     assert answer["concepts"][-1]["word"] == word
     unknown = client.get(f"/api/clips/{clip_id}/traces", params={"concept": "xylophone"})

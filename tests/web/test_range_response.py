@@ -1,4 +1,4 @@
-"""Files of the library come in pieces, and one that nobody reads is in nobody's way."""
+"""Files of the library are sent in ranges of bounded size, so that slow clients block nothing."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ctsan.search.indexing import index_folders
 from web.conftest import Serve
 from web.serving import ask_and_not_read, found_in, running
 
-PIECE = 2**20
+MAX_BYTES = 2**20
 
 
 @pytest.fixture
 def large(big_clip: Path, tmp_path: Path) -> Path:
-    """A video of 48 MB: more than the system holds for a client that does not read."""
+    """A video of 48 MB, more than the socket buffers hold for a client that does not read."""
     (tmp_path / "films").mkdir()
     file = shutil.copy(big_clip, tmp_path / "films" / "large.mp4")
     with file.open("r+b") as stream:
-        stream.truncate(48 * PIECE + 1)  # the rest is zeros, which decoders pass over
+        stream.truncate(48 * MAX_BYTES + 1)  # padded with zeros, which decoders skip
     return file
 
 
@@ -34,26 +34,26 @@ def big_library(own_library: Path, large: Path) -> Path:
     return own_library
 
 
-def test_a_large_video_comes_in_pieces(serve: Serve, big_library: Path, large: Path) -> None:
+def test_a_large_video_is_sent_in_ranges(serve: Serve, big_library: Path, large: Path) -> None:
     content = large.read_bytes()
     with serve(library=big_library) as client:
         path = f"/api/library/{found_in(client, large.name)['id']}/video"
         first = client.get(path)
-        assert (first.status_code, len(first.content)) == (206, PIECE)
-        assert first.headers["content-range"] == f"bytes 0-{PIECE - 1}/{len(content)}"
-        got = first.content
-        while len(got) < len(content):
+        assert (first.status_code, len(first.content)) == (206, MAX_BYTES)
+        assert first.headers["content-range"] == f"bytes 0-{MAX_BYTES - 1}/{len(content)}"
+        received = first.content
+        while len(received) < len(content):
             part = client.get(
-                path, headers={"Range": f"bytes={len(got)}-", "If-Range": first.headers["etag"]}
+                path, headers={"Range": f"bytes={len(received)}-", "If-Range": first.headers["etag"]}
             )
             assert part.status_code == 206
-            assert len(part.content) <= PIECE
-            got += part.content
-        assert got == content
+            assert len(part.content) <= MAX_BYTES
+            received += part.content
+        assert received == content
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "part"),
+    ("range_header", "status", "part"),
     [
         ("bytes=4-7", 206, slice(4, 8)),
         ("bytes=0-0", 206, slice(0, 1)),
@@ -67,12 +67,12 @@ def test_a_large_video_comes_in_pieces(serve: Serve, big_library: Path, large: P
         ("bytes=-0", 416, None),
     ],
 )
-def test_parts_of_a_small_file(
-    client: Client, clip: Path, asked: str, status: int, part: slice | None
+def test_ranges_of_a_small_file(
+    client: Client, clip: Path, range_header: str, status: int, part: slice | None
 ) -> None:
     content = clip.read_bytes()
     path = f"/api/library/{found_in(client, clip.name)['id']}/video"
-    answer = client.get(path, headers={"Range": asked})
+    answer = client.get(path, headers={"Range": range_header})
     assert answer.status_code == status
     if part is None:
         assert answer.headers["content-range"] == f"bytes */{len(content)}"
@@ -82,7 +82,7 @@ def test_parts_of_a_small_file(
     assert client.get(path, headers={"Range": "bytes=4-7", "If-Range": '"old"'}).status_code == 200
 
 
-def test_the_head_alone_tells_how_large_a_file_is(client: Client, clip: Path) -> None:
+def test_a_head_request_returns_the_size(client: Client, clip: Path) -> None:
     answer = client.head(f"/api/library/{found_in(client, clip.name)['id']}/video")
     assert answer.status_code == 200
     assert answer.headers["content-length"] == str(clip.stat().st_size)
@@ -90,7 +90,7 @@ def test_the_head_alone_tells_how_large_a_file_is(client: Client, clip: Path) ->
     assert answer.content == b""
 
 
-def test_who_does_not_read_keeps_nobody_waiting(serve: Serve, big_library: Path, large: Path) -> None:
+def test_a_client_that_does_not_read_blocks_no_other(serve: Serve, big_library: Path, large: Path) -> None:
     with serve(library=big_library, requests=4) as client, ExitStack() as unread:
         path = f"/api/library/{found_in(client, large.name)['id']}/video"
         for _ in range(4):
@@ -99,7 +99,7 @@ def test_who_does_not_read_keeps_nobody_waiting(serve: Serve, big_library: Path,
         assert client.get("/api/status").status_code == 200
 
 
-def test_who_does_not_read_does_not_keep_a_server_that_ends(
+def test_a_client_that_does_not_read_does_not_block_shutdown(
     models: list[Path], big_library: Path, large: Path
 ) -> None:
     options = ("--library", big_library.name, "--store", big_library.parent)

@@ -1,4 +1,4 @@
-"""Who may ask, what is refused, and what hostile files and requests can do: nothing."""
+"""Access control, limits, and hostile requests and files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from web.conftest import Serve
 from web.serving import files_in, until, upload
 
 
-def test_every_answer_tells_browsers_to_be_strict(client: Client) -> None:
+def test_every_response_has_security_headers(client: Client) -> None:
     for path in ("/", "/static/app.js", "/api/status", "/api/clips/none", "/nowhere"):
         headers = client.get(path).headers
         policy = headers["content-security-policy"]
@@ -23,7 +23,7 @@ def test_every_answer_tells_browsers_to_be_strict(client: Client) -> None:
         assert headers["cross-origin-resource-policy"] == "same-origin"
 
 
-def test_the_page_needs_nothing_from_elsewhere(client: Client) -> None:
+def test_the_page_loads_nothing_from_other_sites(client: Client) -> None:
     folder = Path(__file__).parents[2] / "src/ctsan/web/static"
     page = client.get("/").text
     assert "style=" not in page
@@ -43,7 +43,7 @@ def test_the_page_needs_nothing_from_elsewhere(client: Client) -> None:
         {"Sec-Fetch-Site": "cross-site"},
     ],
 )
-def test_other_sites_cannot_ask(client: Client, headers: dict[str, str]) -> None:
+def test_requests_from_other_sites_are_rejected(client: Client, headers: dict[str, str]) -> None:
     for answer in (
         client.get("/api/status", headers=headers),
         client.post("/api/clips", headers=headers, content=b""),
@@ -52,7 +52,7 @@ def test_other_sites_cannot_ask(client: Client, headers: dict[str, str]) -> None
         assert answer.json()["error"]["code"] == "forbidden"
 
 
-def test_a_token_opens(serve: Serve) -> None:
+def test_a_token_gives_access(serve: Serve) -> None:
     with serve(token="secret-word") as client:
         for path in ("/", "/static/app.js", "/api/status", "/?token=wrong"):
             assert client.get(path).status_code == 401
@@ -60,9 +60,9 @@ def test_a_token_opens(serve: Serve) -> None:
         assert wrong.status_code == 401
         right = client.get("/api/status", headers={"Authorization": "Bearer secret-word"})
         assert right.status_code == 200
-        welcome = client.get("/?token=secret-word", follow_redirects=False)
-        assert welcome.headers["location"] == "/"
-        assert "HttpOnly" in welcome.headers["set-cookie"]
+        redirect = client.get("/?token=secret-word", follow_redirects=False)
+        assert redirect.headers["location"] == "/"
+        assert "HttpOnly" in redirect.headers["set-cookie"]
         assert client.get("/api/status").status_code == 200  # the cookie is enough
 
 
@@ -96,7 +96,7 @@ def test_no_path_reaches_the_disk(client: Client, path: str) -> None:
     assert "import" not in answer.text
 
 
-def test_uploads_are_private_and_go_when_they_are_read(serve: Serve, spool: Path, clip: Path) -> None:
+def test_uploads_are_private_and_deleted_once_read(serve: Serve, spool: Path, clip: Path) -> None:
     with serve() as client:
         [private] = spool.iterdir()
         assert private.stat().st_mode & 0o077 == 0
@@ -109,8 +109,8 @@ def test_uploads_are_limited(serve: Serve, spool: Path, clip: Path, tmp_path: Pa
     content = clip.read_bytes()
     with serve(upload_bytes=len(content) - 1) as client:
         assert client.post("/api/clips", content=content).status_code == 413
-        pieces = (content[start : start + 1000] for start in range(0, len(content), 1000))
-        answer = client.post("/api/clips", content=pieces)  # of a length that nobody announces
+        chunks = (content[start : start + 1000] for start in range(0, len(content), 1000))
+        answer = client.post("/api/clips", content=chunks)  # without Content-Length
         assert answer.status_code == 413
         assert answer.json()["error"]["code"] == "too_large"
         assert files_in(spool) == []
@@ -123,12 +123,12 @@ def test_uploads_are_limited(serve: Serve, spool: Path, clip: Path, tmp_path: Pa
 def test_other_requests_are_limited_too(client: Client) -> None:
     large = {"sentences": ["a" * 400] * 400}
     assert client.post("/api/clips/none/choose", json=large).status_code == 413
-    pieces = (b" " * 1000 for _ in range(100))
-    answer = client.post("/api/clips/none/choose", content=pieces)
+    chunks = (b" " * 1000 for _ in range(100))
+    answer = client.post("/api/clips/none/choose", content=chunks)
     assert answer.status_code in (400, 404, 422)
 
 
-def test_the_oldest_clips_are_forgotten(serve: Serve, clip: Path) -> None:
+def test_the_oldest_clips_are_removed(serve: Serve, clip: Path) -> None:
     with serve(clips=2) as client:
         ids = []
         for _ in range(3):
@@ -139,20 +139,20 @@ def test_the_oldest_clips_are_forgotten(serve: Serve, clip: Path) -> None:
         assert client.get(f"/api/clips/{ids[2]}").status_code == 200
 
 
-def test_twenty_clients_at_once_are_answered_or_told_to_wait(serve: Serve, clip: Path) -> None:
+def test_twenty_concurrent_clients_are_answered_or_told_to_wait(serve: Serve, clip: Path) -> None:
     content = clip.read_bytes()
 
     def ask(client: Client) -> list[int]:
-        given = client.post("/api/clips", content=content)
-        if given.status_code != 201:
-            return [given.status_code]
-        clip_id = given.json()["id"]
+        uploaded = client.post("/api/clips", content=content)
+        if uploaded.status_code != 201:
+            return [uploaded.status_code]
+        clip_id = uploaded.json()["id"]
         path = f"/api/clips/{clip_id}"
         answers = [client.get(f"{path}/description"), client.post(f"{path}/fill", json={"sentence": "a __"})]
         return [answer.status_code for answer in answers]
 
     with serve(unread_clips=8) as client, ThreadPoolExecutor(20) as clients:
-        statuses = [status for each in clients.map(ask, [client] * 20) for status in each]
+        statuses = [status for answers in clients.map(ask, [client] * 20) for status in answers]
         assert set(statuses) <= {200, 429}
         assert statuses.count(200) >= 8
         assert client.get("/api/status").status_code == 200

@@ -1,4 +1,4 @@
-"""Workers that read clips may hang, die and be killed; the server goes on."""
+"""Workers may hang, die or be killed; the server keeps running."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_too_many_are_told_to_wait(serve: Serve, clip: Path) -> None:
         os.kill(worker, signal.SIGCONT)
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) > 0
-    with serve(questions=0) as client:
+    with serve(model_queue=0) as client:
         clip_id = upload(client, clip)
         assert client.get(f"/api/clips/{clip_id}/description").status_code == 429
     with serve(requests=0) as client:

@@ -1,0 +1,280 @@
+"""`ctsan.train`: from corpora to a trained run, as `ctsan train` does it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ctsan.config import Settings
+from ctsan.data.reading import read_corpora
+from ctsan.errors import UsageError
+from ctsan.io.atomic import write_json
+from ctsan.io.messages import inform, warn
+from ctsan.io.progress import progress_bar
+from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
+from ctsan.runs.run_folder import check_ensemble_folder, check_folder, has_begun, training_alone
+from ctsan.runs.trained_run import FEATURES_FILE, read_recipe, run_to_start_from
+from ctsan.tasks.loaded_model import LoadedModel, reads_concepts
+from ctsan.tasks.registry import task_spec
+from ctsan.tasks.reliance import QUICK_SOURCES, RELIANCE_FILE, Reliance, measure_reliance
+from ctsan.tasks.task import Task
+from ctsan.training.curves import draw_curves
+from ctsan.training.examples_page import write_examples_page
+from ctsan.training.features import named_backbone
+from ctsan.training.loop import Progress, Result, train_loop
+from ctsan.training.metrics import METRICS_FILE, read_metrics
+from ctsan.training.processes import Processes, joined_processes
+from ctsan.training.setup import TrainRequest, check_splits, load_task, prepare, settings_for
+from ctsan.video.backbones import DEFAULT_BACKBONE, Backbone, backbone_of
+
+_OVERFIT = 0.15  # difference of the detector's precisions from which on it is said to overfit
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """How a training went.
+
+    Attributes:
+        run: the run folder.
+        best_step: the step whose weights are kept.
+        metrics: of these weights, on validation.
+        reliance: on concept words, on validation; None of a model without any.
+    """
+
+    run: Path
+    task: str
+    steps: int
+    best_step: int
+    primary_metric: str
+    stopped_early: bool
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    reliance: Reliance | None = None
+
+    def to_json(self) -> dict[str, object]:
+        metrics = {name: None if value is None else round(value, 4) for name, value in self.metrics.items()}
+        reliance = {} if self.reliance is None else {"reliance": self.reliance.to_json()}
+        return {"run": str(self.run), "steps": self.steps, "best_step": self.best_step} | metrics | reliance
+
+
+def train(
+    task: str,
+    corpus: Path | str | Sequence[Path | str],
+    out: Path | str,
+    *,
+    profile: str = "laptop",
+    overrides: Sequence[str] = (),
+    external: Sequence[Path | str] = (),
+    features: Sequence[Path | str] = (),
+    backbone: str | None = None,
+    weights: Path | str | None = None,
+    init_from: Path | str | None = None,
+    vectors: Path | str | None = None,
+    ensemble: int | None = None,
+) -> list[TrainResult]:
+    """Train a task on corpora, into a run folder; stopped, the same call goes on.
+
+    Args:
+        task: a name in `ctsan.tasks.registry.TASKS`, such as `describe`.
+        corpus: one or several, which are used as one.
+        overrides: settings, each as `detector.num_concepts=20`.
+        external: corpora that others captioned, to learn from beside one's own.
+        features: folders that `ctsan features` filled, one for each corpus, then for each external one; made
+            in the cache if none are given.
+        backbone: the network that makes features, by default the one that comes with ctsan.
+        weights: its file, where it is not installed.
+        init_from: a run, a pack, or `default`, to start from.
+        vectors: a file of word vectors to begin with.
+        ensemble: train so many models, into folders 1, 2, … of `out`.
+
+    Returns:
+        A result for each run; none in the processes of `torchrun` after the first.
+
+    Raises:
+        UsageError: something that is asked for does not exist or does not go together.
+        CorpusError: a corpus cannot be used as it is.
+        RunError: what is in the folder cannot be gone on with.
+    """
+    task_spec(task)  # before any work: is there such a task?
+    corpora = (corpus,) if isinstance(corpus, Path | str) else tuple(corpus)
+    source = None if init_from is None else run_to_start_from(Path(init_from), task)
+    first_run = Path(out) / "1" if ensemble else Path(out)
+    network = (
+        None
+        if features
+        else _backbone(backbone, None if weights is None else Path(weights), first_run, source)
+    )
+    request = TrainRequest(
+        task=task,
+        corpora=tuple(map(Path, corpora)),
+        external=tuple(map(Path, external)),
+        profile=profile,
+        overrides=tuple(overrides),
+        features=tuple(map(Path, features)),
+        source=source,
+        vectors=None if vectors is None else Path(vectors),
+        backbone=network,
+    )
+    return _train(request, Path(out), ensemble)
+
+
+def _backbone(name: str | None, weights: Path | None, run: Path, source: Path | None) -> Backbone:
+    """The network that is named; else that of the run to go on with or to start from; else the default.
+
+    Raises:
+        UsageError: it is not there, or that run was trained on imported features.
+    """
+    known = run if has_begun(run) else source
+    if name or known is None or not (known / FEATURES_FILE).is_file():
+        return named_backbone(name or DEFAULT_BACKBONE, weights)
+    recipe = read_recipe(known)
+    if recipe.details.get("imported"):
+        raise UsageError(
+            f"{known}: it was trained on imported features of {recipe.backbone}, which ctsan cannot compute. "
+            "Give a folder of such: --features FOLDER"
+        )
+    return backbone_of(recipe, weights)
+
+
+def _train(request: TrainRequest, out: Path, ensemble: int | None) -> list[TrainResult]:
+    runs = [out / str(number + 1) for number in range(ensemble)] if ensemble else [out]
+    results = []
+    with joined_processes() as processes, ExitStack() as held:
+        with processes.together():
+            clips = read_corpora(request.corpora, external=request.external)
+            settings = settings_for(request, runs)
+            if processes.is_first:  # the others wait
+                check_splits(request, clips)
+                if ensemble:
+                    check_ensemble_folder(out)
+                for run in runs:
+                    check_folder(run)
+                    held.enter_context(training_alone(run))
+                prepare(request, clips, runs, settings)
+        for number, (run, run_settings) in enumerate(zip(runs, settings, strict=True), start=1):
+            if processes.is_first and ensemble:
+                inform(f"Member {number} of {ensemble}, in {run}:")
+            if processes.is_first and request.task != "embed" and _fits_probes(run, run_settings):
+                inform("Fitting probes of concept words to the training clips.")
+            with processes.together():
+                task = load_task(request, clips, run, run_settings)
+            result = _train_visibly(task, run, run_settings, processes)
+            with processes.together():
+                if processes.is_first:
+                    results.append(_conclude(request.task, task, result, run, run_settings))
+    return results
+
+
+def _train_visibly(task: Task[Any], out: Path, settings: Settings, processes: Processes) -> Result:
+    """Train, with a bar, a line for each evaluation, and a warning once the detector overfits."""
+    if not processes.is_first:
+        return train_loop(task, out, optimiser=settings.optimiser, training=settings.training)
+    with progress_bar(0, what="training", unit="step") as bar:
+        warned = False
+
+        def show(progress: Progress) -> None:
+            if bar.n == 0:  # steps of an earlier call say nothing of the speed of this one
+                bar.initial = bar.n = progress.step
+            bar.total = progress.total_steps
+            losses = ", ".join(f"{name} {value:.2f}" for name, value in progress.losses.items())
+            bar.set_postfix_str(f"{losses}, {progress.words_per_second:,.0f} words/s", refresh=False)
+            bar.update(progress.step - bar.n)
+
+        def tell(step: int, metrics: Mapping[str, float]) -> None:
+            nonlocal warned
+            values = ", ".join(f"{name} {value:.3f}" for name, value in metrics.items())
+            bar.write(f"step {step:,}: {values}", file=sys.stderr)
+            if not warned and (warning := _overfitting(metrics, settings)):
+                bar.write(warning, file=sys.stderr)
+                warned = True
+
+        return train_loop(
+            task,
+            out,
+            optimiser=settings.optimiser,
+            training=settings.training,
+            on_progress=show,
+            on_evaluation=tell,
+        )
+
+
+def _conclude(name: str, task: Task[Any], result: Result, out: Path, settings: Settings) -> TrainResult:
+    """Draw the curves, show examples of the best weights, and measure what they owe to concept words."""
+    draw_curves(out / METRICS_FILE, out / "curves.svg")
+    load_weights(out / WEIGHTS_FILE, task.model)
+    title = f"Examples of {out.name}"
+    write_examples_page(out / "examples.html", task.examples(), title=title, metric=task.primary_metric)
+    reliance = _measure_reliance(name, task, result, out, settings)
+    best: dict[str, float] = next(
+        row["metrics"]
+        for row in read_metrics(out / METRICS_FILE)
+        if row["step"] == result.best_step and "metrics" in row
+    )
+    if task.primary_metric not in best:
+        warn(
+            "The validation clips' captions give no questions, so the last weights are kept, good or bad. "
+            "Caption more clips of other sources, or give the split 'val' items of your own."
+        )
+    if warning := _overfitting(best, settings):
+        warn(warning)
+    return TrainResult(
+        run=out,
+        task=name,
+        steps=result.steps,
+        best_step=result.best_step,
+        primary_metric=task.primary_metric,
+        stopped_early=result.stopped_early,
+        metrics=best,
+        reliance=reliance,
+    )
+
+
+def _measure_reliance(
+    name: str, task: Task[Any], result: Result, out: Path, settings: Settings
+) -> Reliance | None:
+    """How much the best weights rely on concept words on validation clips, written into the run folder.
+
+    None of a model without concept words, or where there is nothing to ask.
+    """
+    if not reads_concepts(task.model):
+        return None
+    model: Any = task.model
+    clips = task.clips
+    loaded: LoadedModel[Any] = LoadedModel(model, clips.words, clips.max_frames, settings.decoding.max_words)
+    reliance = measure_reliance(name, task, loaded, sources=QUICK_SOURCES)
+    if reliance is not None:
+        measured = {"task": name, "split": "val", "step": result.best_step, **reliance.to_json()}
+        write_json(out / RELIANCE_FILE, measured)
+    return reliance
+
+
+def _overfitting(metrics: Mapping[str, float], settings: Settings) -> str | None:
+    """What to say when the concept words are right much more often on training clips."""
+    known, new = metrics.get("precision on train"), metrics.get("precision")
+    if known is None or new is None or known - new <= _OVERFIT:
+        return None
+    if settings.training.out_of_fold:
+        done = "So that captions do not trust its words too much, they learn with words chosen out of fold"
+    else:
+        done = (
+            "Captions learn to trust its words too much; --set training.out_of_fold=true gives them words "
+            "that were chosen without the clip's captions"
+        )
+    return (
+        f"The detector knows its training clips by heart: {known:.0%} of its words are right there, and "
+        f"{new:.0%} on validation clips. {done} ('Words that deserve trust' in docs/training.md). More "
+        "captioned clips help."
+    )
+
+
+def _fits_probes(run: Path, settings: Settings) -> bool:
+    """Whether the detector's probe or those out of fold are fitted first, which takes up to minutes."""
+    detector, training = settings.detector, settings.training
+    if not detector.enabled or detector.kind in ("nearest", "random"):
+        return False
+    has_probe = detector.probe == "mlp" and detector.kind != "decoupled"
+    is_new = not (run / CHECKPOINT_FILE).exists()
+    return training.out_of_fold or (has_probe and is_new and not training.freeze_clip_encoder)

@@ -1,0 +1,79 @@
+"""Clips that are given as frames in place of a file: an array, or a list of pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from ctsan.errors import UsageError
+from ctsan.video.frames import MAX_FRAMES, SPACING, Frames, sample_frames, subsample
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# A path, RGB pixels (N, height, width, 3), or a list of PIL images or of arrays (height, width, 3).
+ClipInput: TypeAlias = Path | str | NDArray[np.uint8] | Sequence["Image"] | Sequence[NDArray[np.uint8]]
+
+_ACCEPTED = (
+    "A clip is the path of a video or picture, an array of frames (N, height, width, 3) of type uint8, or a "
+    "list of PIL images"
+)
+
+
+def frames_of(clip: ClipInput, *, size: int) -> Frames:
+    """The frames of a clip as `size` x `size` pixels; given frames count as 10/24 s apart.
+
+    Raises:
+        VideoError: the file cannot be read.
+        UsageError: the clip is something else.
+    """
+    if isinstance(clip, Path | str):
+        return sample_frames(Path(clip), size=size)
+    pictures = [_pixels(frame) for frame in _listed(clip)]
+    kept = subsample(len(pictures), MAX_FRAMES) if len(pictures) > MAX_FRAMES else np.arange(len(pictures))
+    pixels = [_resized(pictures[place], size) for place in kept.tolist()]
+    return Frames(np.stack(pixels), kept.astype(np.float64) * SPACING)
+
+
+def clip_name(clip: ClipInput) -> str:
+    """What answers call a clip."""
+    if isinstance(clip, Path | str):
+        return str(clip)
+    return f"{len(_listed(clip))} frames"
+
+
+def _listed(clip: object) -> Sequence[object]:
+    if isinstance(clip, np.ndarray) and clip.ndim == 4:
+        frames: Sequence[object] = list(clip)
+    elif isinstance(clip, list | tuple):
+        frames = clip
+    else:
+        shape = f" of shape {clip.shape}" if isinstance(clip, np.ndarray) else ""
+        raise UsageError(f"{_ACCEPTED}; this is a {type(clip).__name__}{shape}.")
+    if not frames:
+        raise UsageError(f"{_ACCEPTED}; this one has no frames.")
+    return frames
+
+
+def _pixels(frame: object) -> NDArray[np.uint8]:
+    if not isinstance(frame, np.ndarray):
+        convert = getattr(frame, "convert", None)  # of a PIL image
+        if convert is None:
+            raise UsageError(f"{_ACCEPTED}; this one holds a {type(frame).__name__}.")
+        return np.asarray(convert("RGB"))
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
+        raise UsageError(
+            f"{_ACCEPTED}; this one holds a frame of shape {frame.shape} and type {frame.dtype}."
+        )
+    return frame
+
+
+def _resized(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """By the scaler that decoded frames go through."""
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+    return np.asarray(frame.reformat(width=size, height=size, format="rgb24").to_ndarray(), dtype=np.uint8)
