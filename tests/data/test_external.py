@@ -89,7 +89,7 @@ def test_files_that_are_held_and_sources_that_are_held_out_are_left_out(tmp_path
     assert learnt(both) == [*expected, ("new/f.mp4", 1, True)]
     assert both.clips[0].extra == {"note": "sea"}
     _, problems = inspect_corpora([own, film], external=[more, again])  # a file is taken once
-    assert [(problem.file, problem.what[:34]) for problem in problems] == [
+    assert [(problem.file, problem.what[:44]) for problem in problems] == [
         (again, "none of its clips can be used for training: ")
     ]
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-import ctsan.inference.featurizer
+import ctsan.video.given_frames
 from commands import ctsan as real_command
 from commands import ctsan_here as ask
 from ctsan.errors import CtsanError, UsageError, VideoError
@@ -238,7 +238,7 @@ def test_effects_come_with_attention(runs: Runs, clip: Path, capsys: pytest.Capt
     # A concept word less, by hand: the first said word after the beginning.
     predictor = Predictor.load(runs["describe"])
     predictor.describe(clip)
-    member = predictor.runs[0].member
+    member = predictor.runs[0].loaded
     encoding = ClipFeaturizer(None).watch(clip, predictor.runs).encodings[0]
     first = member.words.vocabulary.encode(words)[0]
     with torch.inference_mode():
@@ -292,13 +292,13 @@ def test_only_effects_that_are_there_are_told(
 
 def test_a_clip_is_decoded_once_for_all_runs(runs: Runs, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
-    sample_frames = ctsan.inference.featurizer.sample_frames
+    sample_frames = ctsan.video.given_frames.sample_frames
 
     def counted(path: Path, *, size: int) -> Any:
         decoded.append(path)
         return sample_frames(path, size=size)
 
-    monkeypatch.setattr(ctsan.inference.featurizer, "sample_frames", counted)
+    monkeypatch.setattr(ctsan.video.given_frames, "sample_frames", counted)
     predictor = Predictor.load(*runs.values())
     predictor.rank("a star", [clip, clip.with_name("0001.mp4")])
     assert [path.name for path in decoded] == ["0000.mp4", "0001.mp4"]

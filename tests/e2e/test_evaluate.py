@@ -11,7 +11,7 @@ import click
 import numpy as np
 import pytest
 
-import ctsan.cli.features
+import ctsan.training.features
 from commands import ctsan as real_command
 from commands import ctsan_here
 from ctsan.data.corpus import BlankItem, ChoiceItem, Item, QueryItem
@@ -366,7 +366,7 @@ def test_features_that_cannot_be_computed_are_asked_for_before_any_are(
     def compute(*_: object, **__: object) -> None:
         raise AssertionError("features were computed")
 
-    monkeypatch.setattr(ctsan.cli.features, "make_features", compute)
+    monkeypatch.setattr(ctsan.training.features, "make_features", compute)
     with pytest.raises(UsageError) as caught:
         ctsan_here("evaluate", run, "--corpus", shapes / "corpus")
     command = f"ctsan features {shapes / 'corpus'} --import ARRAYS --backbone slowfast --out FOLDER"

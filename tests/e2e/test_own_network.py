@@ -147,7 +147,8 @@ def test_that_imported_features_are_not_for_files_is_said_before_any_work(
     ctsan_here("train", "describe", "--corpus=my-clips", "--features", features, *QUICK, "--out=runs/i")
     said = capsys.readouterr().err
     assert said.index("cannot be asked about video files") < said.index("Preparing the words")
-    monkeypatch.setattr("ctsan.cli.features.make_features", lambda *_, **__: pytest.fail("work was done"))
+    refuse = lambda *_, **__: pytest.fail("work was done")  # noqa: E731
+    monkeypatch.setattr("ctsan.training.features.make_features", refuse)
     for asked in (
         ("describe", "gone.mp4", "--model=runs/i"),
         ("train", "fill", "--corpus=my-clips", "--from=runs/i", *QUICK, "--out=runs/j"),

@@ -130,7 +130,7 @@ def test_packing_twice_gives_the_same_bytes(runs: Runs, pack: Path, tmp_path: Pa
 def test_only_what_is_asked_is_read(pack: Path, clip: Path) -> None:
     predictor = Predictor.load(pack)
     predictor.describe(clip)
-    assert [run.task for run in predictor.runs if "member" in vars(run)] == ["describe"]
+    assert [run.task for run in predictor.runs if "loaded" in vars(run)] == ["describe"]
     assert set(predictor.seconds) == {"load", "decode", "backbone", "model"}
 
 

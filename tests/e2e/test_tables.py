@@ -10,9 +10,9 @@ import pytest
 from commands import ctsan, ctsan_here
 from ctsan.data.reading import read_corpora, read_corpus
 from ctsan.errors import UsageError
-from ctsan.experiments.layout import TABLES, measured_in
+from ctsan.experiments.layout import TABLES, Column
 from ctsan.experiments.paper import CLAIMS
-from ctsan.experiments.systems import SYSTEMS
+from ctsan.experiments.systems import ENSEMBLES, SYSTEMS
 from ctsan.runs.run_folder import weights_digest
 from ctsan.text.words import Words, prepare_words
 
@@ -35,6 +35,11 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ctsan("corpus", "make", folder / "corpus", "--clips", 34, "--simple")
     ctsan("features", folder / "corpus", "--out", folder / "features")
     return folder
+
+
+def measured_in(row: str, column: Column) -> bool:
+    """Whether a row has a figure in a column."""
+    return column.task in (SYSTEMS.get(row) or ENSEMBLES[row]).measured
 
 
 def tables(corpus: Path, out: Path, *options: object) -> None:

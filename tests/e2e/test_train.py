@@ -123,9 +123,9 @@ def test_what_cannot_be_trained_or_asked_says_so(shapes: Path, run: Path, tmp_pa
     options = ("train", "describe", "--out", tmp_path / "r", "--corpus")
     assert "no clip of the split 'val' has captions" in ctsan(*options, corpus(), exit_code=2).stderr
     strangers = ctsan(*options, corpus(external=True), exit_code=2).stderr
-    assert "marked as captioned by others" in strangers
+    assert "every captioned clip of the split 'train' is external" in strangers
     joined_before = ctsan(*options, corpus({"repeat": 4}, repeat=1), exit_code=2).stderr
-    assert "none is marked as captioned by others. If an older ctsan joined it" in joined_before
+    assert "none is external. If an older ctsan joined it" in joined_before
     none = ctsan("describe", shapes / "corpus/clips/0000.mp4", "--model", tmp_path, exit_code=2).stderr
     assert "no run is there" in none
 
@@ -220,6 +220,7 @@ def test_one_validation_clip_is_too_few(shapes: Path, tmp_path: Path, task: str,
 def test_every_setting_is_listed_with_its_values() -> None:
     listed = json.loads(ctsan("settings", "--json").stdout)
     assert listed["detector.attention_dim"] == {
+        "help": "Channels between the two convolutions of a trace's attention.",
         "expected": "a whole number of at least 1",
         "laptop": 32,
         "paper": 500,
@@ -236,9 +237,9 @@ def test_every_setting_is_listed_with_its_values() -> None:
         if row
     }
     assert listed.keys() <= rows.keys()
-    assert rows["training.hflip"] == ["training.hflip", "true", "true", "or", "false"]
+    assert rows["training.hflip"][:4] == ["training.hflip", "true", "Flip", "clips"]
     assert "Did you mean 'paper'?" in ctsan("settings", "--profile", "papre", exit_code=2).stderr
     embed = json.loads(ctsan("settings", "--task", "embed", "--json").stdout)
-    assert embed["training.batch_size"] | {"expected": ""} == {"expected": "", "laptop": 256, "paper": 256}
+    assert {name: embed["training.batch_size"][name] for name in PROFILES} == {"laptop": 256, "paper": 256}
     assert listed["training.batch_size"]["paper"] == 32
     assert "Did you mean 'embed'?" in ctsan("settings", "--task", "embedd", exit_code=2).stderr

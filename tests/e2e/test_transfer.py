@@ -183,13 +183,14 @@ def test_a_run_without_a_detector_has_none_to_give(
 
 
 def test_mirroring_that_is_not_stored_is_a_warning_once(
-    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    shapes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for overrides, times in ((("training.hflip=true",), 1), ((), 0)):
         asked = replace(order(shapes, shapes / "corpus", tmp_path), source=None, overrides=overrides)
         folders = [tmp_path / f"{times}{number}" for number in range(3)]  # of an ensemble
         prepare(asked, read_corpora(asked.corpora), folders, settings_for(asked, folders))
-        assert capsys.readouterr().err.count("hold no mirrored frames, so nothing is mirrored") == times
+        assert caplog.text.count("hold no mirrored frames, so nothing is mirrored") == times
+        caplog.clear()
 
 
 def test_another_run_to_start_from_is_refused(

@@ -88,7 +88,7 @@ def test_making_it_again_touches_no_clip(corpus: Path) -> None:
 
 def test_what_is_not_this_corpus_is_refused(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "holiday.mp4").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"holds something else\. Name a folder that is empty"):
+    with pytest.raises(UsageError, match=r"contains something else\. Name a folder that is empty"):
         make_corpus(tmp_path, clips=1, seed=0)
     with pytest.raises(UsageError, match=r"is a file\. Name a folder"):
         make_corpus(tmp_path / "holiday.mp4", clips=1, seed=0)

@@ -41,7 +41,7 @@ def test_unknown_words_are_unk_and_known_ones_come_back(vocabulary: Vocabulary) 
 
 @pytest.mark.parametrize("sentences", [[], [[]], [["once"]]])
 def test_captions_without_a_frequent_word_are_refused(sentences: list[list[str]]) -> None:
-    with pytest.raises(UsageError, match=r"seen 4 times or more.*Give more training captions"):
+    with pytest.raises(UsageError, match=r"occurs 4 times or more.*Add training captions"):
         Vocabulary.build(sentences)
 
 

@@ -167,7 +167,7 @@ def test_mirrored_maps_are_those_of_the_mirrored_frames(tmp_path: Path) -> None:
 
 def test_features_of_two_backbones_never_mix(clips: Clips, tmp_path: Path) -> None:
     extract(clips[:1], tmp_path / "f")
-    with pytest.raises(StoreError, match=r"holds efficientnet-lite0 features .*efficientnet-lite1 is wanted"):
+    with pytest.raises(StoreError, match=r"contains efficientnet-lite0 features .*lite1 is requested"):
         extract_features(clips[:1], tmp_path / "f", backbone=find_backbone("efficientnet-lite1"))
 
 
@@ -265,8 +265,8 @@ def test_arrays_of_others_with_and_without_a_grid(tmp_path: Path) -> None:
         ),
         (np.zeros((3, 8), dtype=np.int64), "an array of shape 3×8 and type int64"),
         (np.zeros((0, 8), dtype=np.float32), "an array of shape 0×8"),
-        (np.full((3, 8), np.nan, dtype=np.float32), "holds NaN, or numbers beyond half precision"),
-        (np.full((3, 8), 1e6, dtype=np.float32), "holds NaN, or numbers beyond half precision"),
+        (np.full((3, 8), np.nan, dtype=np.float32), "contains NaN, or numbers beyond half precision"),
+        (np.full((3, 8), 1e6, dtype=np.float32), "contains NaN, or numbers beyond half precision"),
         (
             np.zeros((3, 9), dtype=np.float32),
             "its maps are 1×1×9, those of the other clips 1×1×8. Export all",

@@ -288,13 +288,13 @@ def _headers_only(path: Path) -> None:
             "this is text, not a video",
         ),
         ("notes.txt", lambda path: path.write_text("hello " * 900), "this is text, not a video"),
-        ("noise.mp4", lambda path: path.write_bytes(bytes(range(256)) * 40), "this is no video or picture"),
+        ("noise.mp4", lambda path: path.write_bytes(bytes(range(256)) * 40), "this is not a video or"),
         ("sound.wav", _audio, "it has sound but no pictures. Give a video"),
         ("song.mp3", _song_with_a_cover, "it has sound but no pictures. Give a video"),
         ("moving.webp", _animated_webp, "an animated WebP, which FFmpeg does not read. Convert it"),
         ("n" * 300 + ".mp4", lambda path: None, "it cannot be read (File name too long)"),
         ("cut.mp4", _cut_off, "the file is cut off: its index is missing. Copy or download it again"),
-        ("bare.avi", _headers_only, "not one picture could be decoded: the file is damaged or cut off"),
+        ("bare.avi", _headers_only, "no picture could be decoded: the file is damaged or cut off"),
     ],
 )
 def test_each_kind_of_bad_file_has_its_own_message(

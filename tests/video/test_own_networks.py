@@ -154,7 +154,7 @@ def test_openvino_gives_the_same_maps(tmp_path: Path, frames: Pixels) -> None:
 
 def test_pytorch_does_not_run_an_onnx_file(tmp_path: Path) -> None:
     backbone = find_backbone(f"onnx:{write_graph(tmp_path / 'net.onnx')}")
-    with pytest.raises(UsageError, match="is an ONNX file, which PyTorch does not run. Take --engine onnx"):
+    with pytest.raises(UsageError, match="is an ONNX file, which PyTorch does not run. Use --engine onnx"):
         load_engine(backbone, engine="torch")
 
 
@@ -221,7 +221,7 @@ def test_a_network_that_moved_is_found_by_its_weights_or_named_with_what_brings_
     path = write_graph(tmp_path / "net.onnx")
     recipe = as_a_run_has_it(find_backbone(f"onnx:{path}"))
     moved = path.rename(tmp_path / "moved.onnx")
-    remedy = rf"It was last {re.escape(str(path))}. Name them: --weights FILE, .*: ctsan backbone check FILE"
+    remedy = rf"last at {re.escape(str(path))}. Name them: --weights FILE, .*: ctsan backbone check FILE"
     with pytest.raises(UsageError, match=remedy):
         backbone_of(recipe)
     other = write_graph(tmp_path / "other.onnx", output="tokens")

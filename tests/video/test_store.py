@@ -131,10 +131,10 @@ def test_a_process_killed_while_it_writes_the_index_leaves_it_as_it_was(clips: C
     before = contents(folder)
     script = (
         "import os, sys; from pathlib import Path\n"
-        "from ctsan.video.clip_index import ClipIndex, ClipRecord, _enter\n"
+        "from ctsan.video.clip_index import ClipIndex, ClipRecord, _upsert\n"
         "index = ClipIndex(Path(sys.argv[1])); connection = index._connection\n"
         "connection.execute('pragma cache_size = 1')  # so that pages are written before the end\n"
-        "_enter(connection, {f'new {n}': ClipRecord(1, 1, 1) for n in range(5000)}, {})\n"
+        "_upsert(connection, {f'new {n}': ClipRecord(1, 1, 1) for n in range(5000)}, {})\n"
         "os._exit(9)\n"
     )
     process = subprocess.run([sys.executable, "-c", script, folder / "index.sqlite"], check=False)

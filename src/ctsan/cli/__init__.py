@@ -12,6 +12,8 @@ import io
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -46,6 +48,23 @@ COMMANDS = {
 _GO_ON = frozenset({"train", "features", "index", "tables"})
 
 
+class _Echo(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(record.getMessage(), err=True)
+
+
+@contextmanager
+def _messages_on_stderr() -> Iterator[None]:
+    """Print what the package logs, while a command runs."""
+    logger, handler = logging.getLogger("ctsan"), _Echo()
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands' names and one-line helps without importing them."""
 
@@ -69,7 +88,8 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _messages_on_stderr():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo(err=True)  # the terminal has written ^C
             kept = " What is done is kept: the same command goes on from there."
@@ -100,8 +120,6 @@ def main() -> None:
     # all is done, takes half a second.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
-    logging.basicConfig(format="%(message)s")  # on stderr
-    logging.getLogger("ctsan").setLevel(logging.INFO)
     try:
         code = group.main(prog_name="ctsan", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 @click.option(
     "--task",
     "asked",
-    type=click.Choice(["describe", "fill", "choose", "rank"]),
-    help="What to ask the runs [default: as --items say; else what all runs do].",
+    metavar="TASK",
+    help="What to ask the runs, such as describe [default: as --items say; else what all runs do].",
 )
 @click.option(
     "--split",

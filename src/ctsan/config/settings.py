@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 T = TypeVar("T")
 
@@ -33,10 +33,8 @@ Weight = Annotated[float, ValueType(float, "a number of at least 0", lambda valu
 Positive = Annotated[float, ValueType(float, "a number above 0", lambda value: value > 0)]
 Share = Annotated[float, ValueType(float, "a number from 0 to below 1", lambda value: 0 <= value < 1)]
 Schedule = Annotated[Literal["constant", "cosine", "halve"], _one_of("constant", "cosine", "halve")]
-DetectorKind = Annotated[
-    Literal["traces", "average", "decoupled", "nearest", "random"],
-    _one_of("traces", "average", "decoupled", "nearest", "random"),
-]
+DetectorName = Literal["traces", "average", "decoupled", "nearest", "random"]  # see tasks/clip_encoders.py
+DetectorKind = Annotated[DetectorName, _one_of(*get_args(DetectorName))]
 DecoderKind = Annotated[
     Literal["semantic", "s2vt", "temporal", "pooled"],
     _one_of("semantic", "s2vt", "temporal", "pooled"),

@@ -8,18 +8,6 @@ from torch import Tensor
 from ctsan.evaluation.clip_statistics import ClipStatistic, ratio
 
 
-def precision_at_k(scores: Tensor, reference: Tensor, k: int) -> float:
-    """Precision of the `k` candidates with the highest scores.
-
-    Args:
-        scores: (B, V); candidates with minus infinity are excluded and do not count.
-        reference: (B, V), 1 where a candidate is in the clip's captions.
-    """
-    best = scores.topk(k, dim=1)
-    correct = reference.gather(1, best.indices)[best.values > -torch.inf]
-    return float(correct.mean()) if len(correct) else 0.0
-
-
 def average_precisions(scores: Tensor, reference: Tensor) -> Tensor:
     """The average precision of each clip, (B,): the mean of the precision at the rank of each caption word.
 

@@ -20,7 +20,7 @@ from ctsan.io.messages import count, listed, warn
 from ctsan.runs.trained_run import TrainedRun, answering, can_answer, common_task, load_runs
 from ctsan.tasks.building import build_task
 from ctsan.tasks.loaded_model import reads_concepts
-from ctsan.tasks.registry import TASKS
+from ctsan.tasks.registry import TASKS, task_spec
 from ctsan.tasks.reliance import Reliance, measure_reliance
 from ctsan.tasks.report import report
 from ctsan.training.features import features_command, features_of
@@ -170,6 +170,8 @@ def _ask(
     *,
     needs_concepts: bool,
 ) -> _Asked:
+    if task is not None:
+        task_spec(task)  # before any work: is there such a task?
     folders, corpora = _paths(runs), _paths(corpus)
     item_file = None if items is None else Path(items)
     opened = load_runs(folders)

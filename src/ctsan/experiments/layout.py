@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask
+from ctsan.experiments.systems import MeasuredTask
 from ctsan.tasks.registry import TASKS
 from ctsan.tasks.reliance import WordSource
 
@@ -179,8 +179,3 @@ TABLES: dict[str, Table] = {
         ),
     )
 }
-
-
-def measured_in(row: str, column: Column) -> bool:
-    """Whether a row has a figure in a column."""
-    return column.task in (SYSTEMS.get(row) or ENSEMBLES[row]).measured

@@ -1,4 +1,4 @@
-"""Messages to people: through the logger `ctsan`, which the command line prints on stderr."""
+"""Messages to the user through the logger `ctsan`, which the command line prints on stderr."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _LOGGER = logging.getLogger("ctsan")
 
 
 def inform(text: str) -> None:
-    """Say what is being done."""
+    """Log progress."""
     _LOGGER.info(text)
 
 
 def warn(text: str) -> None:
-    """Say what a person may want to change."""
+    """Log something that the user may want to change."""
     _LOGGER.warning(text)
 
 
@@ -25,5 +25,5 @@ def count(number: int, noun: str) -> str:
 
 
 def listed(paths: Iterable[Path]) -> str:
-    """Paths one after the other: the place that a message is about."""
+    """Paths separated by commas, as the place of a message."""
     return ", ".join(map(str, paths))

@@ -1,4 +1,4 @@
-"""A corpus of rendered clips with captions and ground truth, for tests, demonstrations and measurements."""
+"""A corpus of rendered clips with captions and ground truth, for tests, demos and experiments."""
 
 from ctsan.synthetic.make import make_corpus
 

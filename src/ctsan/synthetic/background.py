@@ -1,4 +1,4 @@
-"""The textured ground of a scene, a little larger than the picture so that the camera can move."""
+"""The textured background of a scene, larger than the picture so that the camera can move."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ _COLUMNS = round((ASPECT + 2 * MARGIN) * PIXELS_HIGH)
 
 
 def paint_background(kind: str, seed: int) -> Picture:
-    """One kind of ground with stains of light and shadow; every seed gives other details."""
+    """A background of one kind with patches of light and shadow; the seed determines the details."""
     rng = np.random.default_rng(seed)
-    picture = _GROUNDS[kind](rng) * (1 + 0.10 * _clouds(rng, 40) + 0.06 * _clouds(rng, 12))[..., None]
+    picture = _PAINTERS[kind](rng) * (1 + 0.10 * _clouds(rng, 40) + 0.06 * _clouds(rng, 12))[..., None]
     return np.ascontiguousarray(np.clip(picture, 0, 1).transpose(2, 0, 1), dtype=np.float32)
 
 
 def _clouds(rng: np.random.Generator, cell: int, stretch: int = 1) -> _Plane:
-    """Smooth noise around 0 with spots of about `cell` pixels, `stretch` times as wide as high."""
+    """Smooth zero-mean noise with spots of about `cell` pixels, `stretch` times as wide as high."""
     coarse = rng.standard_normal((_ROWS // cell + 2, _COLUMNS // (cell * stretch) + 2))
     rows = np.arange(_ROWS) / cell
     columns = np.arange(_COLUMNS) / (cell * stretch)
-    tall = np.stack([np.interp(rows, np.arange(len(coarse)), column) for column in coarse.T], axis=1)
-    return np.stack([np.interp(columns, np.arange(tall.shape[1]), row) for row in tall])
+    full_rows = np.stack([np.interp(rows, np.arange(len(coarse)), column) for column in coarse.T], axis=1)
+    return np.stack([np.interp(columns, np.arange(full_rows.shape[1]), row) for row in full_rows])
 
 
 def _grid() -> tuple[_Plane, _Plane]:
+    """The row and the column of every pixel."""
     rows, columns = np.mgrid[0:_ROWS, 0:_COLUMNS].astype(np.float64)
     return rows, columns
 
 
 def _tint(plane: _Plane, dark: tuple[float, ...], light: tuple[float, ...]) -> _Tones:
-    """Mix two colours by a plane from 0 to 1."""
+    """Interpolate between two colours by a plane from 0 to 1."""
     mix = np.clip(plane, 0, 1)[..., None]
     mixed: _Tones = (1 - mix) * np.array(dark) + mix * np.array(light)
     return mixed
@@ -111,7 +112,7 @@ def _wood(rng: np.random.Generator) -> _Tones:
     return planks
 
 
-_GROUNDS: dict[str, Callable[[np.random.Generator], _Tones]] = {
+_PAINTERS: dict[str, Callable[[np.random.Generator], _Tones]] = {
     "grass": _grass,
     "night": _night,
     "checks": _checks,

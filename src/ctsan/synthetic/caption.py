@@ -1,9 +1,9 @@
-"""Sentences about a scene, as different people would write them: all true, none complete.
+"""Write varied captions of a scene: all are true, none is complete.
 
-The grammar is written in templates. `(x|y)` is a choice. Capitals stand for something of the scene: A and B
-are named with a noun phrase, SIDE and FROM are directions, X and Y are clauses. A word with `*` is a verb and
-refers to those who take part. No word refers to a thing in one place and to something else in another, which
-is why the camera pans where a thing moves.
+The grammar consists of templates. `(x|y)` is a choice. Capitals are placeholders: A and B for noun phrases of
+things, SIDE and FROM for directions, X and Y for clauses. A word with `*` is a verb and refers to the actor
+and the target. A word never refers to a thing in one caption and to something else in another, which is why
+a camera "pans" and a thing "moves".
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ EVENTS = {
 ROLLS = "A (rolls|rolls|is rolling)* (SIDE|to the SIDE)"
 
 IN_ORDER = "(first X then Y|X and then Y|X then Y|X before Y|after X Y|Y after X|X and afterwards Y)"
-IN_ORDER_BY_ONE = "(first X then Y|X and then Y|X then Y|X before it Y|X and afterwards it Y)"
+IN_ORDER_ONE_ACTOR = "(first X then Y|X and then Y|X then Y|X before it Y|X and afterwards it Y)"
 
 BACKGROUNDS = {
     "grass": "on (the grass|the grass|a lawn)",
@@ -93,33 +93,33 @@ LIES = "A (is|sits*|rests*|stays*|lies*)"
 @dataclass(frozen=True, slots=True)
 class Word:
     text: str
-    refers_to: tuple[str, ...] = ()
+    refers_to: tuple[str, ...] = ()  # ids of things
 
 
 Phrase = list[Word]
 
 
 def write_captions(scene: Scene, rng: Random, count: int = 5) -> list[tuple[Word, ...]]:
-    """Different sentences about one scene."""
+    """`count` distinct captions of a scene."""
     captions: dict[str, tuple[Word, ...]] = {}
     while len(captions) < count:
-        words = _Speaker(scene, rng).sentence()
+        words = _CaptionWriter(scene, rng).sentence()
         captions[" ".join(word.text for word in words)] = tuple(words)
     return list(captions.values())
 
 
-class _Speaker:
-    """One person who says one sentence, and remembers what has been named."""
+class _CaptionWriter:
+    """Writes one caption, and keeps track of the things that it has mentioned."""
 
     def __init__(self, scene: Scene, rng: Random) -> None:
         self.scene = scene
         self.rng = rng
         self.named = [thing for thing in scene.things if thing.named]
-        self.nouns: dict[str, str] = {}  # of what has been mentioned
+        self.nouns: dict[str, str] = {}  # the noun of each mentioned thing, by id
         self.article = rng.choice(("a", "a", "the"))
 
     def sentence(self) -> Phrase:
-        """One event or both, and perhaps the ground, the camera or a thing that stands by."""
+        """One event or both, and perhaps the background, the camera or a bystander."""
         events = self.scene.events
         if len(events) > 1 and self.rng.random() < 0.25:
             events = (self.rng.choice(events),)
@@ -127,29 +127,34 @@ class _Speaker:
         bystanders = [thing for thing in self.named if self.scene.role(thing) == "bystander"]
         match self.rng.choice(("", "background", "camera", "bystander")):
             case "background":
-                ground = self.say(BACKGROUNDS[self.scene.background])
-                told = self.happening(events)
-                return told + ground if self.rng.random() < 0.7 else ground + told
+                background = self.expand(BACKGROUNDS[self.scene.background])
+                clauses = self.event_clauses(events)
+                return clauses + background if self.rng.random() < 0.7 else background + clauses
             case "camera" if motion != "still":
                 camera = CAMERAS[motion].replace("SIDE", motion.split()[-1])
-                return self.say(WITH_CAMERA, X=lambda: self.happening(events), Y=lambda: self.say(camera))
-            case "bystander" if bystanders and len(events) == 1:
-                idle = self.rng.choice(bystanders)
-                return self.say(
-                    WITH_BYSTANDER, X=lambda: self.happening(events), Y=lambda: self.standing_by(idle)
+                return self.expand(
+                    WITH_CAMERA, X=lambda: self.event_clauses(events), Y=lambda: self.expand(camera)
                 )
-        return self.happening(events)
+            case "bystander" if bystanders and len(events) == 1:
+                bystander = self.rng.choice(bystanders)
+                return self.expand(
+                    WITH_BYSTANDER,
+                    X=lambda: self.event_clauses(events),
+                    Y=lambda: self.bystander_clause(bystander),
+                )
+        return self.event_clauses(events)
 
-    def happening(self, events: tuple[Event, ...]) -> Phrase:
+    def event_clauses(self, events: tuple[Event, ...]) -> Phrase:
         if len(events) == 1:
-            place = self.rng.random() < 0.5
-            return self.clause(events[0]) + (self.place(self.scene.thing(events[0].actor)) if place else [])
+            with_location = self.rng.random() < 0.5
+            clause = self.clause(events[0])
+            return clause + (self.location(self.scene.thing(events[0].actor)) if with_location else [])
         first, second = events
-        by_one = first.actor == second.actor  # then the second clause goes without its subject
-        return self.say(
-            IN_ORDER_BY_ONE if by_one else IN_ORDER,
+        one_actor = first.actor == second.actor  # the second clause then has no subject
+        return self.expand(
+            IN_ORDER_ONE_ACTOR if one_actor else IN_ORDER,
             X=lambda: self.clause(first),
-            Y=lambda: self.clause(second, subject=not by_one),
+            Y=lambda: self.clause(second, subject=not one_actor),
         )
 
     def clause(self, event: Event, *, subject: bool = True) -> Phrase:
@@ -159,22 +164,25 @@ class _Speaker:
             template = self.rng.choice((template, ROLLS))
         if event.direction is not None:
             template = template.replace("SIDE", event.direction).replace("FROM", OPPOSITE[event.direction])
-        return self.say(
+        return self.expand(
             template,
-            verb=tuple(name for name in (event.actor, event.target) if name is not None),
-            A=lambda: self.name(actor) if subject else [],
-            B=lambda: self.name(self.scene.thing(event.target or "")),
+            verb_refers_to=tuple(name for name in (event.actor, event.target) if name is not None),
+            A=lambda: self.noun_phrase(actor) if subject else [],
+            B=lambda: self.noun_phrase(self.scene.thing(event.target or "")),
         )
 
-    def standing_by(self, thing: Thing) -> Phrase:
-        place = self.place(thing) if self.rng.random() < 0.7 else []
-        template = LIES if place else STAYS
-        if place and self.article == "a" and self.rng.random() < 0.3:
+    def bystander_clause(self, thing: Thing) -> Phrase:
+        location = self.location(thing) if self.rng.random() < 0.7 else []
+        template = LIES if location else STAYS
+        if location and self.article == "a" and self.rng.random() < 0.3:
             template = "there is A"
-        return self.say(template, verb=(thing.id,), A=lambda: self.name(thing)) + place
+        clause = self.expand(template, verb_refers_to=(thing.id,), A=lambda: self.noun_phrase(thing))
+        return clause + location
 
-    def say(self, template: str, *, verb: tuple[str, ...] = (), **parts: Callable[[], Phrase]) -> Phrase:
-        """Choose among the choices of a template and put the parts in; parts are made in reading order."""
+    def expand(
+        self, template: str, *, verb_refers_to: tuple[str, ...] = (), **parts: Callable[[], Phrase]
+    ) -> Phrase:
+        """Resolve the choices of a template and fill its placeholders, in reading order."""
         while "(" in template:
             template = re.sub(r"\(([^()]*)\)", lambda choice: self.rng.choice(choice[1].split("|")), template)
         phrase: Phrase = []
@@ -182,61 +190,61 @@ class _Speaker:
             if token in parts:
                 phrase += parts[token]()
             else:
-                phrase.append(Word(token.rstrip("*"), verb if token.endswith("*") else ()))
+                phrase.append(Word(token.rstrip("*"), verb_refers_to if token.endswith("*") else ()))
         return phrase
 
-    def name(self, thing: Thing) -> Phrase:
-        """A noun phrase: in full at the first mention, short later; never one that fits two things."""
-        known = thing.id in self.nouns
-        alike = any(other.noun == thing.noun for other in self.named if other is not thing)
+    def noun_phrase(self, thing: Thing) -> Phrase:
+        """A noun phrase, longer at the first mention, that is never ambiguous."""
+        is_mentioned = thing.id in self.nouns
+        same_noun = any(other.noun == thing.noun for other in self.named if other is not thing)
         same_colour = any(other.colour == thing.colour for other in self.named if other is not thing)
-        if not known:
-            vague = not same_colour and self.rng.random() < 0.06
-            self.nouns[thing.id] = self.rng.choice(("shape", "object") if vague else NAMES[thing.noun])
+        if not is_mentioned:
+            is_vague = not same_colour and self.rng.random() < 0.06
+            self.nouns[thing.id] = self.rng.choice(("shape", "object") if is_vague else NAMES[thing.noun])
         noun = self.nouns[thing.id]
         words = []
-        if not known and thing.size in SIZE_WORDS and self.rng.random() < 0.4:
+        if not is_mentioned and thing.size in SIZE_WORDS and self.rng.random() < 0.4:
             words.append(self.rng.choice(SIZE_WORDS[thing.size]))
-        if alike or noun not in NAMES[thing.noun] or self.rng.random() < (0.2 if known else 0.75):
+        if same_noun or noun not in NAMES[thing.noun] or self.rng.random() < (0.2 if is_mentioned else 0.75):
             words.append(thing.colour)
         words.append(noun)
-        article = "the" if known else self.article
+        article = "the" if is_mentioned else self.article
         if article == "a" and words[0][0] in "aeiou":
             article = "an"
         return [Word(article), *(Word(word, (thing.id,)) for word in words)]
 
-    def place(self, thing: Thing) -> Phrase:
-        """Where a thing is all the time, in the picture or beside another; empty if no word fits."""
-        spot = place_in_picture(self.scene, thing)
-        ways = [(spot, thing)] * 2 if spot else []
+    def location(self, thing: Thing) -> Phrase:
+        """Where a thing is in all frames, in the picture or relative to another; empty if no phrase fits."""
+        spot = location_in_picture(self.scene, thing)
+        choices = [(spot, thing)] * 2 if spot else []
         for other in self.named:
-            if other is not thing and (relation := place_beside(thing, other)):
-                ways.append((f"{relation} B", other))
-        if not ways:
+            if other is not thing and (relation := location_relative_to(thing, other)):
+                choices.append((f"{relation} B", other))
+        if not choices:
             return []
-        template, other = self.rng.choice(ways)
-        return self.say(template, B=lambda: self.name(other))
+        template, other = self.rng.choice(choices)
+        return self.expand(template, B=lambda: self.noun_phrase(other))
 
 
-def place_in_picture(scene: Scene, thing: Thing) -> str:
-    """The part of the picture where a thing is in every frame, as a template."""
-    if not _at_rest(thing):
+def location_in_picture(scene: Scene, thing: Thing) -> str:
+    """The part of the picture where a thing is in all frames, as a template; "" if none fits."""
+    if not _is_at_rest(thing):
         return ""
     x, y = scene.camera.project(thing.track.x, thing.track.y)
-    across = "left" if x.max() < 0.38 else "right" if x.min() > 0.62 else ""
-    upright = "top" if y.max() < 0.38 else "bottom" if y.min() > 0.62 else ""
-    if across and upright:
-        return f"(in the {upright} {across} corner|at the {upright} {across})"
-    if across:
-        return f"(on the {across}|on the {across} side)"
-    if upright:
-        return f"at the {upright}"
+    horizontal = "left" if x.max() < 0.38 else "right" if x.min() > 0.62 else ""
+    vertical = "top" if y.max() < 0.38 else "bottom" if y.min() > 0.62 else ""
+    if horizontal and vertical:
+        return f"(in the {vertical} {horizontal} corner|at the {vertical} {horizontal})"
+    if horizontal:
+        return f"(on the {horizontal}|on the {horizontal} side)"
+    if vertical:
+        return f"at the {vertical}"
     return "in the middle" if max(abs(x - 0.5).max(), abs(y - 0.5).max()) < 0.12 else ""
 
 
-def place_beside(thing: Thing, other: Thing) -> str:
-    """How a thing lies to another one all the time, as a template."""
-    if not (_at_rest(thing) and _at_rest(other)):
+def location_relative_to(thing: Thing, other: Thing) -> str:
+    """The position of a thing relative to another one in all frames, as a template; "" if none fits."""
+    if not (_is_at_rest(thing) and _is_at_rest(other)):
         return ""
     right = float(thing.track.x[0] - other.track.x[0])
     down = float(thing.track.y[0] - other.track.y[0])
@@ -250,5 +258,5 @@ def place_beside(thing: Thing, other: Thing) -> str:
     return "near"
 
 
-def _at_rest(thing: Thing) -> bool:
+def _is_at_rest(thing: Thing) -> bool:
     return float(np.ptp(thing.track.x) + np.ptp(thing.track.y)) < 1e-9

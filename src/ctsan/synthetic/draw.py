@@ -1,7 +1,7 @@
-"""Frames of a scene, with what is seen of every thing.
+"""Render the frames of a scene, with the visibility of every thing.
 
-A thing is its signed distance function: how far a point lies outside its border, in units of its radius. The
-same function gives smooth edges, the outline, the shadow, the box and the part that is covered by others.
+A thing is drawn by its signed distance function, in units of its radius. The same function gives smooth
+edges, the outline, the shadow, the box and the occluded part.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from ctsan.synthetic.background import MARGIN, Picture, paint_background
 from ctsan.synthetic.scene import PIXELS_HIGH, PIXELS_WIDE, Camera, Scene, Thing
 
-Plane = NDArray[np.floating[Any]]  # (rows, columns); float32, which the types cannot follow
-Distance = Callable[[Plane, Plane], Plane]
+Plane = NDArray[np.floating[Any]]  # (rows, columns); float32 at run time
+Distance = Callable[[Plane, Plane], Plane]  # x, y -> signed distance, negative inside
 
 RGB = {
     "red": (0.86, 0.10, 0.10),
@@ -35,59 +35,61 @@ _SHADOW = 3  # pixels to the right and down: the light comes from the top left
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What one frame shows of one thing."""
+class Visibility:
+    """The visibility of one thing in one frame."""
 
     box: tuple[float, float, float, float] | None  # x0, y0, x1, y1 from 0 to 1; None if outside the picture
-    visible: float  # share of the thing that is in the picture and not covered, times its opacity
+    visible: float  # the share of the thing that is in the picture and not occluded, times its opacity
 
 
-def draw(scene: Scene) -> Iterator[tuple[NDArray[np.uint8], dict[str, Seen]]]:
-    """The pictures of a scene (rows, columns, RGB), each with what it shows of every thing."""
-    ground = paint_background(scene.background, scene.texture_seed)
+def draw(scene: Scene) -> Iterator[tuple[NDArray[np.uint8], dict[str, Visibility]]]:
+    """The frames of a scene (rows, columns, RGB), each with the visibility of every thing."""
+    background = paint_background(scene.background, scene.texture_seed)
     far_to_near = sorted(scene.things, key=lambda thing: thing.depth)
     for frame in range(scene.frames):
-        picture = _look(ground, scene.camera, frame)
-        prints = {thing.id: _draw_thing(picture, thing, scene.camera, frame) for thing in far_to_near}
-        free = np.ones((PIXELS_HIGH, PIXELS_WIDE), dtype=np.float32)
-        seen = {}
-        for name, mark in reversed(prints.items()):
-            window = mark.rows, mark.columns
-            seen[name] = Seen(_box(mark), float((mark.cover * free[window]).sum()) / mark.area)
-            free[window] *= 1 - mark.cover
-        yield (np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8).transpose(1, 2, 0), seen
+        picture = _view(background, scene.camera, frame)
+        footprints = {thing.id: _draw_thing(picture, thing, scene.camera, frame) for thing in far_to_near}
+        transmission = np.ones((PIXELS_HIGH, PIXELS_WIDE), dtype=np.float32)  # through all nearer things
+        visibilities = {}
+        for name, footprint in reversed(footprints.items()):
+            window = footprint.rows, footprint.columns
+            visible = float((footprint.cover * transmission[window]).sum()) / footprint.area
+            visibilities[name] = Visibility(_box(footprint), visible)
+            transmission[window] *= 1 - footprint.cover
+        yield (np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8).transpose(1, 2, 0), visibilities
 
 
 @dataclass(frozen=True, slots=True)
 class _Footprint:
-    """How much of each pixel a thing covers, over the part of the picture where it lies."""
+    """The coverage of each pixel by a thing, in the window of the picture around it."""
 
     rows: slice
     columns: slice
-    shape: Plane  # as if it were opaque
+    shape: Plane  # coverage without opacity
     cover: Plane
-    area: float  # pixels, with those outside the picture
+    area: float  # in pixels, including those outside the picture
 
 
-def _look(ground: Picture, camera: Camera, frame: int) -> Picture:
-    """The part of the ground that the camera sees; it never turns, so rows and columns are mixed in turn."""
+def _view(background: Picture, camera: Camera, frame: int) -> Picture:
+    """The part of the background that the camera shows, by separable bilinear interpolation."""
 
-    def sample(pixels: int, middle: float) -> tuple[NDArray[np.int64], Plane]:
-        at = (
+    def sample(pixels: int, centre: float) -> tuple[NDArray[np.int64], Plane]:
+        position = (
             (np.arange(pixels) + 0.5 - pixels / 2) / camera.zoom[frame]
-            + (middle + MARGIN) * PIXELS_HIGH
+            + (centre + MARGIN) * PIXELS_HIGH
             - 0.5
         )
-        before = np.floor(at).astype(np.int64)
-        return before, (at - before).astype(np.float32)
+        floor = np.floor(position).astype(np.int64)
+        return floor, (position - floor).astype(np.float32)
 
     row, down = sample(PIXELS_HIGH, camera.y[frame])
     column, across = sample(PIXELS_WIDE, camera.x[frame])
-    rows = ground[:, row] * (1 - down)[:, None] + ground[:, row + 1] * down[:, None]
+    rows = background[:, row] * (1 - down)[:, None] + background[:, row + 1] * down[:, None]
     return rows[:, :, column] * (1 - across) + rows[:, :, column + 1] * across
 
 
 def _draw_thing(picture: Picture, thing: Thing, camera: Camera, frame: int) -> _Footprint:
+    """Draw a thing into the picture, in place."""
     track = thing.track
     scale = camera.zoom[frame] * PIXELS_HIGH
     x = float((track.x[frame] - camera.x[frame]) * scale + PIXELS_WIDE / 2)
@@ -99,8 +101,8 @@ def _draw_thing(picture: Picture, thing: Thing, camera: Camera, frame: int) -> _
     across = (np.arange(left, right, dtype=np.float32) + (0.5 - x)) / radius
     down = ((np.arange(top, bottom, dtype=np.float32) + (0.5 - y)) / radius)[:, None]
     cos, sin = math.cos(track.angle[frame]), math.sin(track.angle[frame])
-    along, aside = cos * across + sin * down, cos * down - sin * across
-    distance = _SHAPES[thing.noun](along, aside) * radius  # in pixels
+    own_x, own_y = cos * across + sin * down, cos * down - sin * across  # in the thing's rotated frame
+    distance = _SHAPES[thing.noun](own_x, own_y) * radius  # in pixels
     shape = np.clip(0.5 - distance, 0, 1)
 
     rows = slice(min(max(top, 0), PIXELS_HIGH), min(max(bottom, 0), PIXELS_HIGH))
@@ -109,28 +111,28 @@ def _draw_thing(picture: Picture, thing: Thing, camera: Camera, frame: int) -> _
     opacity = float(track.opacity[frame])
     cover = opacity * shape[inside]
     window = picture[:, rows, columns]
-    cast = np.roll(distance, (_SHADOW, _SHADOW), (0, 1))[inside]
-    window *= 1 - 0.4 * opacity * np.clip(0.5 - cast / 4, 0, 1)
+    shadow_distance = np.roll(distance, (_SHADOW, _SHADOW), (0, 1))[inside]
+    window *= 1 - 0.4 * opacity * np.clip(0.5 - shadow_distance / 4, 0, 1)
     paint = np.array(RGB[thing.colour], dtype=np.float32)[:, None, None] * (1 - 0.2 * (across + down)[inside])
     if thing.noun in _MARKS:
-        mark = np.clip(0.5 - _MARKS[thing.noun](along, aside)[inside] * radius, 0, 1)
+        mark = np.clip(0.5 - _MARKS[thing.noun](own_x, own_y)[inside] * radius, 0, 1)
         paint += 0.55 * mark * ((0.3 if thing.colour == "white" else 1) - paint)
     paint *= 1 - 0.68 * np.clip(distance[inside] + min(2, radius / 7), 0, 1)  # the outline
     window += cover * (paint - window)
     return _Footprint(rows, columns, shape[inside], cover, float(shape.sum()))
 
 
-def _box(mark: _Footprint) -> tuple[float, float, float, float] | None:
-    full = mark.shape > 0.5
-    down, across = np.flatnonzero(full.any(axis=1)), np.flatnonzero(full.any(axis=0))
-    if not len(down):
+def _box(footprint: _Footprint) -> tuple[float, float, float, float] | None:
+    is_covered = footprint.shape > 0.5
+    rows, columns = np.flatnonzero(is_covered.any(axis=1)), np.flatnonzero(is_covered.any(axis=0))
+    if not len(rows):
         return None
-    left, top = mark.columns.start, mark.rows.start
+    left, top = footprint.columns.start, footprint.rows.start
     return (
-        float(left + across[0]) / PIXELS_WIDE,
-        float(top + down[0]) / PIXELS_HIGH,
-        float(left + across[-1] + 1) / PIXELS_WIDE,
-        float(top + down[-1] + 1) / PIXELS_HIGH,
+        float(left + columns[0]) / PIXELS_WIDE,
+        float(top + rows[0]) / PIXELS_HIGH,
+        float(left + columns[-1] + 1) / PIXELS_WIDE,
+        float(top + rows[-1] + 1) / PIXELS_HIGH,
     )
 
 
@@ -157,7 +159,7 @@ def _star(x: Plane, y: Plane) -> Plane:
     sector = math.pi / 5
     turn = np.abs((np.arctan2(x, -y) + sector) % (2 * sector) - sector)
     length = np.hypot(x, y)
-    # Fold all points onto one half ray: the border runs from the tip (1, 0) to the notch.
+    # Fold all points onto half a ray of the star, whose border runs from the tip (1, 0) to the notch.
     across, along = length * np.cos(turn), length * np.sin(turn)
     notch_x, notch_y = 0.5 * math.cos(sector), 0.5 * math.sin(sector)
     return ((across - 1) * notch_y - along * (notch_x - 1)) / math.hypot(notch_x - 1, notch_y)
@@ -174,7 +176,7 @@ def _cross(x: Plane, y: Plane) -> Plane:
 def _heart(x: Plane, y: Plane) -> Plane:
     side = np.abs(x)
     lobe = _disc(side - 0.46, y + 0.36, 0.5)
-    # Straight from the lobes down to the tip.
+    # Straight lines from the lobes down to the tip.
     flank: Plane = np.maximum(0.78 * side + 0.626 * y - 0.60, -0.36 - y)
     return np.minimum(lobe, flank)
 
@@ -209,7 +211,8 @@ _SHAPES: dict[str, Distance] = {
     "leaf": _leaf,
     "speck": _speck,
 }
-# Marks, lighter or on white darker, by which round things are seen to turn and similar outlines differ.
+# Marks, lighter than the thing or darker on white, that show the rotation of round things and distinguish
+# similar outlines.
 _MARKS: dict[str, Distance] = {
     "ball": lambda x, y: np.abs(y) - 0.2 + 0 * x,
     "box": lambda x, y: _rectangle(x, y, 0.42, 0.42),

@@ -1,4 +1,4 @@
-"""Writing the procedural corpus: clips, their ground truth, and the list of clips with their captions."""
+"""Write the synthetic corpus: clips, their ground truth, and clips.jsonl with their captions."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ctsan.io.atomic import replacing
 from ctsan.io.device import usable_cores
 from ctsan.synthetic.caption import Word, write_captions
 from ctsan.synthetic.compose import compose, split_of
-from ctsan.synthetic.draw import Seen, draw
+from ctsan.synthetic.draw import Visibility, draw
 from ctsan.synthetic.scene import FPS, PIXELS_HIGH, PIXELS_WIDE, Scene
-from ctsan.synthetic.truth import tell_truth
+from ctsan.synthetic.truth import ground_truth
 
-VERSION = 2  # of what a seed gives; a change of the pictures or the words is another version
+VERSION = 2  # to be increased when the frames or the captions of a seed change
 MARKER = "procedural.json"
 LIST = "clips.jsonl"
 _ENCODING = {"crf": "20", "preset": "veryfast", "x264-params": "asm=0"}
-_FEW = 4  # clips for which starting processes takes longer than it saves
+_MAX_SERIAL_CLIPS = 4  # for so few, starting processes takes longer than it saves
 
 
 def make_corpus(
@@ -37,14 +37,17 @@ def make_corpus(
     simple: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Make a corpus of `clips` clips in the folder `out`, or go on with one of the same seed and kind.
+    """Make a corpus of `clips` clips in the folder `out`, or continue one with the same seed and kind.
 
-    A clip depends on the seed and its number only. So an interrupted corpus can be finished, and a finished
-    one extended, to the same bytes as one made at once. `progress` is told of clips as they are done; those
-    that were there before count at once.
+    A clip depends only on the seed and its number. So an interrupted corpus can be finished, and a finished
+    one extended, with the same bytes as in one go.
+
+    Args:
+        simple: one large thing, one event, and a still camera.
+        progress: called with the number of clips that are done since the last call.
 
     Raises:
-        UsageError: `out` cannot be written, or holds something else, or more clips than asked for.
+        UsageError: `out` cannot be written, contains something else, or has more clips.
     """
     try:
         _claim(out, clips=clips, seed=seed, simple=simple)
@@ -57,7 +60,7 @@ def make_corpus(
     if len(missing) < clips:
         report(clips - len(missing))
     processes = min(usable_cores(), len(missing))
-    if processes < 2 or len(missing) <= _FEW:
+    if processes < 2 or len(missing) <= _MAX_SERIAL_CLIPS:
         for index in missing:
             _make_clip(out, seed, index, simple)
             report(1)
@@ -65,9 +68,9 @@ def make_corpus(
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(processes, mp_context=spawn, initializer=_end_with_parent) as pool:
             try:
-                made = [pool.submit(_make_clip, out, seed, index, simple) for index in missing]
-                for done in as_completed(made):
-                    done.result()
+                futures = [pool.submit(_make_clip, out, seed, index, simple) for index in missing]
+                for future in as_completed(futures):
+                    future.result()
                     report(1)
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -76,43 +79,49 @@ def make_corpus(
 
 
 def _claim(out: Path, *, clips: int, seed: int, simple: bool) -> None:
-    """Make sure that the folder is empty or holds the beginning of this very corpus, and mark it as such."""
+    """Check that the folder is empty or has a part of this corpus, and write its marker file.
+
+    Raises:
+        UsageError: it has something else.
+    """
     if clips < 1:
         raise UsageError(f"{out}: cannot make a corpus of {clips} clips. Ask for at least one.")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file. Name a folder that is empty or does not exist yet.")
     marker = out / MARKER
-    wanted = {"version": VERSION, "seed": seed, "clips": clips} | ({"simple": True} if simple else {})
+    content = {"version": VERSION, "seed": seed, "clips": clips} | ({"simple": True} if simple else {})
     if marker.is_file():
-        found = _read_marker(marker)
-        if (found["version"], found["seed"]) != (VERSION, seed):
+        existing = _read_marker(marker)
+        if (existing["version"], existing["seed"]) != (VERSION, seed):
             raise UsageError(
-                f"{marker}: this corpus has seed {found['seed']} and version {found['version']}, "
+                f"{marker}: this corpus has seed {existing['seed']} and version {existing['version']}, "
                 f"not seed {seed} and version {VERSION}. Name another folder, or delete this one."
             )
-        if found["simple"] != simple:
-            kind = "simple" if found["simple"] else "not simple"
+        if existing["simple"] != simple:
+            kind = "simple" if existing["simple"] else "not simple"
             raise UsageError(f"{marker}: the scenes of this corpus are {kind}. Name another folder.")
-        if found["clips"] > clips:
+        if existing["clips"] > clips:
             raise UsageError(
-                f"{marker}: this corpus was begun with {found['clips']} clips, more than {clips}. "
-                f"Ask for at least {found['clips']}, or name another folder."
+                f"{marker}: this corpus was begun with {existing['clips']} clips, more than {clips}. "
+                f"Ask for at least {existing['clips']}, or name another folder."
             )
-        if found["clips"] < clips:
-            (out / LIST).unlink(missing_ok=True)  # until all clips are there, this is not a corpus
+        if existing["clips"] < clips:
+            (out / LIST).unlink(missing_ok=True)  # not a complete corpus until all clips exist
     elif out.exists() and any(path.suffix != ".tmp" for path in out.iterdir()):
-        raise UsageError(f"{out}: holds something else. Name a folder that is empty or does not exist yet.")
+        raise UsageError(
+            f"{out}: contains something else. Name a folder that is empty or does not exist yet."
+        )
     out.mkdir(parents=True, exist_ok=True)
-    _write_json(marker, wanted)
+    _write_json(marker, content)
     (out / "clips").mkdir(exist_ok=True)
     (out / "truth").mkdir(exist_ok=True)
 
 
 def _read_marker(marker: Path) -> dict[str, int]:
     try:
-        found = json.loads(marker.read_text(encoding="utf-8-sig"))
-        return {key: int(found[key]) for key in ("version", "seed", "clips")} | {
-            "simple": bool(found.get("simple"))
+        content = json.loads(marker.read_text(encoding="utf-8-sig"))
+        return {key: int(content[key]) for key in ("version", "seed", "clips")} | {
+            "simple": bool(content.get("simple"))
         }
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
@@ -121,15 +130,15 @@ def _read_marker(marker: Path) -> dict[str, int]:
 
 
 def _end_with_parent() -> None:
-    """Leave an interrupt to the parent process, and end with it even if it is killed."""
+    """Leave SIGINT to the parent process, and exit with it even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if parent := multiprocessing.parent_process():
 
-        def watch() -> None:
+        def exit_after_parent() -> None:
             parent.join()
             os._exit(1)
 
-        threading.Thread(target=watch, daemon=True).start()
+        threading.Thread(target=exit_after_parent, daemon=True).start()
 
 
 def _paths(out: Path, index: int) -> tuple[Path, Path]:
@@ -157,30 +166,33 @@ def _make_clip(out: Path, seed: int, index: int, simple: bool) -> None:
     scene, captions = _scene(seed, index, simple)
     clip, truth = _paths(out, index)
     with replacing(clip) as temporary:
-        seen = _encode(scene, temporary)
-    _write_json(truth, tell_truth(scene, captions, seen))
+        visibilities = _encode(scene, temporary)
+    _write_json(truth, ground_truth(scene, captions, visibilities))
 
 
-def _encode(scene: Scene, path: Path) -> list[dict[str, Seen]]:
-    """Write the frames of a scene as H.264, the same bytes always and everywhere.
+def _encode(scene: Scene, path: Path) -> list[dict[str, Visibility]]:
+    """Write the frames of a scene as H.264, with the same bytes on every machine.
 
-    Hence one thread, and no assembly of x264's: on some processors it reads what was left in memory.
+    This needs one thread, and no assembly code of x264, which on some CPUs reads uninitialised memory.
+
+    Returns:
+        The visibility of every thing, per frame.
     """
     import av
 
-    seen = []
+    visibilities = []
     with av.open(str(path), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=FPS, options=_ENCODING)
         stream.width, stream.height, stream.pix_fmt = PIXELS_WIDE, PIXELS_HIGH, "yuv420p"
         stream.codec_context.thread_count = 1
         stream.time_base = Fraction(1, FPS)
-        for number, (picture, things) in enumerate(draw(scene)):
-            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+        for number, (pixels, visibility) in enumerate(draw(scene)):
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
             frame.pts = number
             container.mux(stream.encode(frame))
-            seen.append(things)
+            visibilities.append(visibility)
         container.mux(stream.encode())
-    return seen
+    return visibilities
 
 
 def _write_json(path: Path, value: object) -> None:

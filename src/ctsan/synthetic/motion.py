@@ -1,7 +1,7 @@
-"""The motions: what one thing does alone, and what two things do together.
+"""The motions of one thing alone (solos), and of two things together (duets).
 
-A motion bends tracks by `u`, which runs from 0 to 1 while the event lasts and is held before and after it. So
-`1 - u` plays the motion backwards and shows the very same pictures in the opposite order.
+A motion changes tracks as a function of its progress `u`, which goes from 0 to 1 during the event and is
+constant before and after it. So `1 - u` plays the motion backwards, with the same frames in reverse order.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ctsan.synthetic.scene import ASPECT, FPS, Array, Direction, Track
 Solo = Callable[[Track, Array, Random], tuple[Track, Direction | None]]
 Duet = Callable[[Track, Track, Array, Random], tuple[Track, Track, Direction | None]]
 
-_OUTSIDE = 0.35  # this far beyond the border, nothing is seen of the largest thing
+_OUTSIDE = 0.35  # so far beyond the border, the largest thing is invisible
 
 
 def rest(frames: int, x: float, y: float, radius: float, angle: float) -> Track:
-    """A thing that does nothing."""
+    """The track of a thing at rest."""
     return Track(*(np.full(frames, value) for value in (x, y, radius, angle, 1.0)))
 
 
@@ -30,17 +30,17 @@ def _ease(u: Array) -> Array:
 
 
 def _part(u: Array, start: float, end: float) -> Array:
-    """The progress of one stretch of a motion, 0 before and 1 after it."""
+    """The progress of one part of a motion: 0 before `start`, 1 after `end`."""
     return np.clip((u - start) / (end - start), 0, 1)
 
 
 def _repeats(u: Array, seconds: float) -> int:
-    """How often a movement of about this length fits into the event."""
+    """How many movements of about `seconds` fit into the event."""
     return max(1, round(int(((u > 0) & (u < 1)).sum()) / FPS / seconds))
 
 
 def _wave(u: Array) -> Array:
-    """A triangular wave of period 1 between -1 and 1 that starts at 0."""
+    """A triangle wave of period 1 between -1 and 1 that starts at 0."""
     return 2 / np.pi * np.arcsin(np.sin(2 * np.pi * u))
 
 
@@ -87,7 +87,7 @@ def _shake(track: Track, u: Array, rng: Random) -> tuple[Track, Direction | None
 
 
 def _spin(track: Track, u: Array, rng: Random) -> tuple[Track, Direction | None]:
-    # Slow enough that a star, which looks the same after a fifth of a turn, is still seen to turn at 2.4 Hz.
+    # Slow enough to be visible when sampled at 2.4 Hz, even for a star, which repeats every fifth of a turn.
     turn = rng.choice((-1, 1)) * np.radians(72) * _repeats(u, 1 / FPS) / FPS * u
     return replace(track, angle=track.angle + turn), None
 
@@ -159,7 +159,7 @@ def _orbit(actor: Track, target: Track, u: Array, rng: Random) -> tuple[Track, T
     return replace(actor, x=target.x + reach * np.cos(turn), y=target.y + reach * np.sin(turn)), target, None
 
 
-# Each motion with the verb that it shows when it runs forwards.
+# Each motion with its verb when played forwards.
 SOLOS: dict[str, tuple[str, Solo]] = {
     "move sideways": ("move", _move_sideways),
     "move upright": ("move", _move_upright),

@@ -1,7 +1,7 @@
-"""What a procedural clip shows: things on their tracks, what they do, and the camera that looks on.
+"""The content of a synthetic clip: things with their tracks, events, and the camera.
 
-Lengths are in picture heights, so the picture is `ASPECT` wide and 1 high, with y growing downwards. A scene
-can be mirrored and played backwards; both give another true scene whose events are renamed accordingly.
+Lengths are in picture heights, so the picture is `ASPECT` wide and 1 high, with y downwards. A scene can be
+mirrored and played backwards; both give a valid scene, with its events renamed accordingly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PIXELS_WIDE = 160
 ASPECT = PIXELS_WIDE / PIXELS_HIGH
 
 OPPOSITE: dict[Direction, Direction] = {"left": "right", "right": "left", "up": "down", "down": "up"}
-# What an event is called when it is played backwards; an event that is not listed keeps its name.
+# The names of events that are played backwards; an event that is not listed keeps its name.
 _PAIRS = (
     ("grow", "shrink"),
     ("appear", "disappear"),
@@ -33,7 +33,7 @@ _PAIRS = (
     ("hide", "emerge"),
 )
 BACKWARDS = dict(_PAIRS) | {second: first for first, second in _PAIRS}
-TRADE_ROLES = frozenset({"chase", "bump"})  # backwards, the chaser is chased and the one hit does the hitting
+SWAP_ROLES = frozenset({"chase", "bump"})  # backwards, actor and target change places
 _CAMERA_BACKWARDS = {
     "pan left": "pan right",
     "pan right": "pan left",
@@ -46,12 +46,12 @@ _CAMERA_BACKWARDS = {
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Where one thing is, how large, how turned and how opaque, in every frame."""
+    """Position, size, rotation and opacity of one thing in every frame."""
 
     x: Array  # (N,)
     y: Array  # (N,)
     radius: Array  # (N,)
-    angle: Array  # (N,) radians, clockwise on the screen
+    angle: Array  # (N,) radians, clockwise
     opacity: Array  # (N,) 0 to 1
 
     def backwards(self) -> Track:
@@ -67,25 +67,25 @@ class Thing:
     noun: str
     colour: str
     size: Size | None  # None if it changes
-    depth: int  # the higher, the nearer
+    depth: int  # higher is nearer to the camera
     track: Track
-    named: bool = True  # distractors are not
+    named: bool = True  # whether captions may mention it; False for distractors
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`actor` does `verb`, to `target` if there is one, from the frame `start` to the frame `end`."""
+    """`actor` does `verb`, to `target` if there is one, from frame `start` to frame `end`."""
 
     verb: str
     actor: str
     target: str | None
-    direction: Direction | None  # of the actor's motion in the scene, where the event has one
+    direction: Direction | None  # of the actor's motion in the scene, if it has one
     start: int
     end: int
 
     def backwards(self, frames: int) -> Event:
         actor, target = self.actor, self.target
-        if self.verb in TRADE_ROLES and target is not None:
+        if self.verb in SWAP_ROLES and target is not None:
             actor, target = target, actor
         return Event(
             verb=BACKWARDS.get(self.verb, self.verb),
@@ -104,7 +104,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Camera:
-    """The point at the middle of the picture and the magnification, in every frame."""
+    """The scene coordinates of the picture's centre, and the zoom, in every frame."""
 
     motion: str  # "still", "shake", "pan left", "zoom in", ...
     x: Array  # (N,)
@@ -116,12 +116,12 @@ class Camera:
         return Camera(motion, self.x[::-1], self.y[::-1], self.zoom[::-1])
 
     def mirrored(self) -> Camera:
-        sideways = self.motion in ("pan left", "pan right")
-        motion = _CAMERA_BACKWARDS[self.motion] if sideways else self.motion
+        is_horizontal = self.motion in ("pan left", "pan right")
+        motion = _CAMERA_BACKWARDS[self.motion] if is_horizontal else self.motion
         return replace(self, motion=motion, x=ASPECT - self.x)
 
     def project(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """Points of the scene as points of the picture, both axes from 0 to 1."""
+        """Scene coordinates to picture coordinates, from 0 to 1 on both axes."""
         return (x - self.x) * self.zoom / ASPECT + 0.5, (y - self.y) * self.zoom + 0.5
 
 

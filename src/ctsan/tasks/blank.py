@@ -291,7 +291,6 @@ SPEC = TaskSpec(
     build_task=_build_task,
     report=lambda inputs: AnswerReport(item_statistics("fill", inputs.answers)),
     items=(("fill", "train"), ("fill", "val")),
-    asks="fill",
     answer_noun="filled words",
     split_answers=lambda answers: [answer["answer"] for answer in answers],
 )

@@ -217,7 +217,6 @@ SPEC = TaskSpec(
     build_task=_build_task,
     report=lambda inputs: AnswerReport(item_statistics("choose", inputs.answers)),
     items=(("choose", "train"), ("choose", "val")),
-    asks="choose",
     helpers=("embed",),
     answer_noun="choices",
     split_answers=lambda answers: [answer["choice"] for answer in answers],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ def build_clip_encoder(
     }
     if model.decoder == "temporal":
         return FrameEncoder(**shared, max_frames=model.max_frames)
-    source = _word_source(settings, len(candidates), grid=grid, channels=channels)
+    source = _word_source(ModelInputs(settings, words, grid, channels))
     probe: MLPProbe | None = None
     if detector.probe == "mlp" and isinstance(source, LearntConceptSource):
         probe = MLPProbe(channels=channels, num_candidates=len(candidates))
@@ -142,45 +143,69 @@ def _video_encoder(settings: Settings, words: Words) -> S2VTStack | NoVideo | No
     return None if model.use_video else NoVideo(hidden_dim=model.hidden_dim, num_layers=model.num_layers)
 
 
-def _word_source(
-    settings: Settings, num_candidates: int, *, grid: tuple[int, int], channels: int
-) -> ConceptSource | None:
-    model, detector = settings.model, settings.detector
-    if not detector.enabled:
-        return None
-    sizes: dict[str, Any] = {"hidden_dim": model.hidden_dim, "num_layers": model.num_layers}
-    learning: dict[str, Any] = {
+def _word_source(inputs: ModelInputs) -> ConceptSource | None:
+    detector = inputs.settings.detector
+    return DETECTORS[detector.kind](inputs) if detector.enabled else None
+
+
+def _learning_arguments(inputs: ModelInputs) -> dict[str, Any]:
+    """Arguments of every source that learns."""
+    model, detector = inputs.settings.model, inputs.settings.detector
+    return {
+        "hidden_dim": model.hidden_dim,
+        "num_layers": model.num_layers,
         "dropout": detector.dropout,
         "lr_scale": detector.lr_scale,
-        "memory": settings.init.frame_memory,
+        "memory": inputs.settings.init.frame_memory,
+        "num_candidates": len(inputs.words.concepts.words),
     }
-    match detector.kind:
-        case "average":
-            return AverageDetector(**sizes, **learning, num_candidates=num_candidates)
-        case "random":
-            return RandomWords(num_candidates=num_candidates, redrawn=detector.random_words == "redrawn")
-        case "nearest":
-            return NearestWords(
-                channels=channels,
-                num_candidates=num_candidates,
-                num_concepts=min(detector.num_concepts, num_candidates),
-                max_frames=model.max_frames,
-            )
-        case "traces" | "decoupled":
-            traces = ConceptDetector(
-                **sizes,
-                **learning,
-                grid=grid,
-                num_candidates=num_candidates,
-                attention_dim=detector.attention_dim,
-                tie_traces=detector.tie_traces,
-                recompute_attention=model.hidden_dim * detector.attention_dim > _RECOMPUTE_ABOVE,
-            )
-            if detector.kind == "traces":
-                return traces
-            return DecoupledDetector(
-                channels=channels,
-                hidden_dim=model.hidden_dim,
-                region_kernel=model.region_kernel,
-                detector=traces,
-            )
+
+
+def _traces(inputs: ModelInputs) -> ConceptDetector:
+    model, detector = inputs.settings.model, inputs.settings.detector
+    return ConceptDetector(
+        **_learning_arguments(inputs),
+        grid=inputs.grid,
+        attention_dim=detector.attention_dim,
+        tie_traces=detector.tie_traces,
+        recompute_attention=model.hidden_dim * detector.attention_dim > _RECOMPUTE_ABOVE,
+    )
+
+
+def _average(inputs: ModelInputs) -> AverageDetector:
+    return AverageDetector(**_learning_arguments(inputs))
+
+
+def _decoupled(inputs: ModelInputs) -> DecoupledDetector:
+    model = inputs.settings.model
+    return DecoupledDetector(
+        channels=inputs.channels,
+        hidden_dim=model.hidden_dim,
+        region_kernel=model.region_kernel,
+        detector=_traces(inputs),
+    )
+
+
+def _nearest(inputs: ModelInputs) -> NearestWords:
+    num_candidates = len(inputs.words.concepts.words)
+    return NearestWords(
+        channels=inputs.channels,
+        num_candidates=num_candidates,
+        num_concepts=min(inputs.settings.detector.num_concepts, num_candidates),
+        max_frames=inputs.settings.model.max_frames,
+    )
+
+
+def _random(inputs: ModelInputs) -> RandomWords:
+    redrawn = inputs.settings.detector.random_words == "redrawn"
+    return RandomWords(num_candidates=len(inputs.words.concepts.words), redrawn=redrawn)
+
+
+# By detector.kind. A new one is a line here and a name in `DetectorName` of config/settings.py.
+DETECTORS: dict[str, Callable[[ModelInputs], ConceptSource]] = {
+    "traces": _traces,
+    "average": _average,
+    "decoupled": _decoupled,
+    "nearest": _nearest,
+    "random": _random,
+}

@@ -262,7 +262,6 @@ SPEC = TaskSpec(
     build_model=_build_model,
     build_task=_build_task,
     report=_report,
-    asks="describe",
     helpers=("embed",),
     needs_java=True,
     answer_noun="captions",

@@ -16,7 +16,7 @@ from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import TaskClips, printed
 from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.queries import Queries, validation_queries
-from ctsan.tasks.scoring import encode_sentences, ensemble_scores, score_all
+from ctsan.tasks.scoring import encode_sentences, score_all
 from ctsan.tasks.spec import AnswerReport, ModelInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import PAD
@@ -121,8 +121,7 @@ class EmbeddingTask:
         self, members: Sequence[LoadedModel[DualEncoder]], encodings: Sequence[ClipEncoding] | None = None
     ) -> Measured:
         encodings = self.clips.encoded(members) if encodings is None else encodings
-        own = [self.queries.scores(member, each) for member, each in zip(members, encodings, strict=True)]
-        scores = ensemble_scores(members, own, queries=[item.query for item in self.queries.items])
+        scores = self.queries.ensemble_scores(members, encodings)
         return Measured(self.queries.metrics(scores), printed(self.queries.answered(scores)))
 
     @torch.inference_mode()

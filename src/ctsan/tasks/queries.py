@@ -12,7 +12,7 @@ from ctsan.data.corpus import Clip, QueryItem
 from ctsan.evaluation.retrieval import ranks, retrieval_scores
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import AnsweredItem, TaskClips
-from ctsan.tasks.scoring import Scorer, score_all
+from ctsan.tasks.scoring import Scorer, ensemble_scores, score_all
 from ctsan.tasks.spec import TaskInputs
 from ctsan.tasks.task import ShownClip
 
@@ -44,6 +44,11 @@ class Queries:
     def scores(self, member: Scorer, encoding: ClipEncoding) -> Tensor:
         """Of every query with every clip that is ranked, (Q, clips), from what is made of all clips."""
         return score_all(member, [item.query for item in self.items], self.of_ranked(encoding))
+
+    def ensemble_scores(self, models: Sequence[Scorer], encodings: Sequence[ClipEncoding]) -> Tensor:
+        """The same by several models as one, on the processor."""
+        scores = [self.scores(model, encoding) for model, encoding in zip(models, encodings, strict=True)]
+        return ensemble_scores(models, scores, queries=[item.query for item in self.items])
 
     def metrics(self, scores: Tensor) -> dict[str, float]:
         return retrieval_scores(ranks(scores, self.right))

@@ -19,7 +19,7 @@ from ctsan.tasks.clips import TaskClips, encode_batch, printed
 from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import attention_losses, detector_losses
 from ctsan.tasks.queries import Queries, validation_queries
-from ctsan.tasks.scoring import Scorer, encode_sentences, ensemble_scores
+from ctsan.tasks.scoring import Scorer, encode_sentences
 from ctsan.tasks.spec import AnswerReport, ModelInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import PAD
@@ -119,8 +119,7 @@ class RetrievalTask:
     @torch.inference_mode()
     def measure(self, members: Sequence[Scorer], encodings: Sequence[ClipEncoding] | None = None) -> Measured:
         encodings = self.clips.encoded(members) if encodings is None else encodings
-        own = [self.queries.scores(member, each) for member, each in zip(members, encodings, strict=True)]
-        scores = ensemble_scores(members, own, queries=[item.query for item in self.queries.items])
+        scores = self.queries.ensemble_scores(members, encodings)
         metrics = self.queries.metrics(scores) | self.clips.precision(members, encodings)
         return Measured(metrics, printed(self.queries.answered(scores)))
 
@@ -171,7 +170,6 @@ SPEC = TaskSpec(
     build_task=_build_task,
     report=lambda inputs: AnswerReport(item_statistics("rank", inputs.answers)),
     items=(("rank", "val"),),
-    asks="rank",
     helpers=("choose", "embed"),
     answer_noun="first-ranked clips",
     split_answers=lambda answers: [answer["first"] for answer in answers],

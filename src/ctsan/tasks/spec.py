@@ -109,7 +109,6 @@ class TaskSpec:
         report: metrics of answers, with all that training does not need.
         defaults: settings that the task changes in every profile, as `overridden` takes them.
         items: that the task is trained and chosen by, where the corpus brings some.
-        asks: the item task of its questions, as `ctsan evaluate --task` and `--items` name it.
         helpers: tasks whose runs may stand beside those of this one.
         decides: tasks whose questions its runs answer alone, in place of the tasks' own runs.
         needs_java: the report is the official one only with Java.
@@ -125,7 +124,6 @@ class TaskSpec:
     report: Callable[[ReportInputs], AnswerReport]
     defaults: tuple[str, ...] = ()
     items: tuple[tuple[ItemTask, Split], ...] = ()
-    asks: str = ""
     helpers: tuple[str, ...] = ()
     decides: tuple[str, ...] = ()
     needs_java: bool = False

@@ -128,6 +128,7 @@ def check_splits(request: TrainRequest, clips: Corpus) -> None:
     """Raises:
     UsageError: there is nothing to learn from, or too little to choose weights by.
     """
+    metric = TASKS[request.task].primary_metric
     purposes: dict[Split, str] = {"train": "learn from", "val": "choose the best weights by"}
     for split, purpose in purposes.items():
         if not any(clip.captions for clip in clips.split(split)):
@@ -149,7 +150,7 @@ def check_splits(request: TrainRequest, clips: Corpus) -> None:
     if sum(bool(clip.captions) for clip in clips.split("val")) == 1:
         raise UsageError(
             f"{request.place}: one clip only of the split 'val' has captions, and "
-            f"{TASKS[request.task].primary_metric}, by which weights are chosen, says nothing with one. "
+            f"{metric}, by which the best weights are chosen, says nothing with one. "
             'Write "split": "val" for two clips or more, or caption more clips: a tenth of them is set aside.'
         )
     for item_task, split in TASKS[request.task].items:
@@ -287,6 +288,7 @@ def check_features(
     """Raises:
     UsageError: there are no features to learn from, or too few to choose weights by or to measure on.
     """
+    metric = TASKS[request.task].primary_metric
     for split in splits:
         needed = 1 if split == "train" else 2
         captioned = [clip for clip in clips.split(split) if clip.captions]
@@ -300,7 +302,7 @@ def check_features(
             )
         if split == "val" and usable < _FEW_CLIPS:
             warn(
-                f"Validation clips are few: {TASKS[request.task].primary_metric} on {usable} says little, "
+                f"There are {usable} validation clips: {metric} on so few says little, "
                 "and the weights chosen by it may not be the best. Caption more clips, or give more of them "
                 "to the split 'val'."
             )

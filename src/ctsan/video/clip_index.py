@@ -176,8 +176,8 @@ def _translated_errors(path: Path) -> Iterator[None]:
         raise StoreError(
             _damage(path, str(error))
             if code in _DAMAGED
-            else f"{path}: it cannot be used now ({error}). Check the disk space, the permissions, and whether "
-            "another process has locked the file; then run the same command again."
+            else f"{path}: it cannot be used now ({error}). Check the disk space, the permissions, and "
+            "whether another process has locked the file; then run the same command again."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Clips that are given as frames in place of a file: an array, or a list of pictures."""
+"""Clips as frames in memory instead of a file: an array, or a list of images."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _ACCEPTED = (
 
 
 def frames_of(clip: ClipInput, *, size: int) -> Frames:
-    """The frames of a clip as `size` x `size` pixels; given frames count as 10/24 s apart.
+    """The frames of a clip at `size` x `size` pixels; frames in memory get timestamps `SPACING` apart.
 
     Raises:
         VideoError: the file cannot be read.
-        UsageError: the clip is something else.
+        UsageError: the clip is neither a file nor frames.
     """
     if isinstance(clip, Path | str):
         return sample_frames(Path(clip), size=size)
     pictures = [_pixels(frame) for frame in _listed(clip)]
     kept = subsample(len(pictures), MAX_FRAMES) if len(pictures) > MAX_FRAMES else np.arange(len(pictures))
-    pixels = [_resized(pictures[place], size) for place in kept.tolist()]
+    pixels = [_resized(pictures[index], size) for index in kept.tolist()]
     return Frames(np.stack(pixels), kept.astype(np.float64) * SPACING)
 
 
 def clip_name(clip: ClipInput) -> str:
-    """What answers call a clip."""
+    """The name of a clip in results."""
     if isinstance(clip, Path | str):
         return str(clip)
     return f"{len(_listed(clip))} frames"
@@ -74,6 +74,7 @@ def _pixels(frame: object) -> NDArray[np.uint8]:
 
 
 def _resized(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """By the scaler that decoded frames go through."""
+    """Resize with FFmpeg's scaler, as decoded frames are."""
     frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
-    return np.asarray(frame.reformat(width=size, height=size, format="rgb24").to_ndarray(), dtype=np.uint8)
+    resized = frame.reformat(width=size, height=size, format="rgb24", interpolation="BICUBIC")
+    return np.asarray(resized.to_ndarray(), dtype=np.uint8)

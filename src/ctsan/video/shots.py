@@ -79,7 +79,7 @@ def frames_of_shots_by_size(path: Path, sizes: Sequence[int]) -> Iterator[tuple[
 
 
 def _merged_shots(path: Path, *, size: int, spacing: float) -> Iterator[_SampledShot]:
-    """Shots of `MIN_SECONDS` or more: a shorter one is merged with the previous one, the first with the next."""
+    """Shots of at least `MIN_SECONDS`: shorter ones are merged with the previous, the first with the next."""
     current: _SampledShot | None = None
     for following in _raw_shots(_timed_frames(path), size=size, spacing=spacing):
         if current is None:

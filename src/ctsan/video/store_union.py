@@ -26,8 +26,9 @@ class FeatureStoreUnion(FeatureStore):
         for store in stores[1:]:
             if store.manifest.recipe != recipe:
                 raise StoreError(
-                    f"{store.folder}: these features ({_recipe_summary(store)}) were made in another way than "
-                    f"those in {first.folder} ({_recipe_summary(first)}). Make both by one 'ctsan features'."
+                    f"{store.folder}: these features ({_recipe_summary(store)}) were made in another way "
+                    f"than those in {first.folder} ({_recipe_summary(first)}). Make both by one 'ctsan "
+                    "features'."
                 )
         _check_folders(stores, ids)
         self.folder = first.folder
@@ -79,10 +80,10 @@ def folders_of(store: FeatureStore) -> str:
 
 
 def _check_folders(stores: Sequence[FeatureStore], ids: Sequence[Mapping[str, str]]) -> None:
-    """Two corpora may share a folder unless they have a clip id in common, which has only one set of features.
+    """Check that no two corpora with a clip id in common share a folder, which has one entry per id.
 
     Raises:
-        StoreError: they have.
+        StoreError: two corpora do.
     """
     ids_by_folder: dict[Path, set[str]] = {}
     for store, store_ids in zip(stores, ids, strict=True):

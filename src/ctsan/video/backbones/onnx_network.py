@@ -273,8 +273,8 @@ def _test_run(path: Path, network_input: _Input, output_name: str) -> Array:
     if output.dtype.kind != "f" or output.ndim not in (2, 3, 4) or len(output) != count or 0 in output.shape:
         raise UsageError(
             f"{path}: its output '{output_name}' is {_by(output.shape)} of {output.dtype} for {count} "
-            'pictures. Maps, tokens or vectors of floats are needed: name such an output or layer as "output" '
-            f"in {path.name}.json."
+            "pictures. Maps, tokens or vectors of floats are needed: name such an output or layer as "
+            f'"output" in {path.name}.json.'
         )
     return output
 
