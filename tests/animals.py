@@ -12,8 +12,8 @@ from ctsan.data.corpus import Clip
 from ctsan.text.concepts import Concept, Concepts
 from ctsan.text.vocabulary import SPECIALS, Vocabulary
 from ctsan.text.words import Words
+from ctsan.video.clip_index import ClipRecord
 from ctsan.video.store import (
-    ClipRecord,
     FeatureStore,
     Manifest,
     Recipe,

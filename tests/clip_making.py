@@ -37,6 +37,7 @@ def encode(
     with av.open(str(path), "w") as container:
         codec = codec or CODECS[path.suffix]
         stream = container.add_stream(codec, rate=rate, options=dict(options or {}))
+        assert isinstance(stream, av.VideoStream)
         stream.pix_fmt = {"gif": "rgb8", "png": "rgb24"}.get(codec, "yuv420p")
         stream.codec_context.time_base = Fraction(1, 1000 if times else rate)
         for number, picture in enumerate(pictures):

@@ -61,6 +61,7 @@ class Start:
         store = FeatureStore(out)
         for clip in store:
             found, header = store[clip], read_header(out, clip)
+            assert header is not None
             mirrored = None if found.mirrored is None else jittered(found.mirrored)
             found = replace(found, maps=jittered(found.maps), mirrored=mirrored)
             write_clip(out, clip, found, recipe=header.recipe, source=header.source)

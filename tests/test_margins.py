@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ctsan.video.clip_index import ClipRecord
 from ctsan.video.store import (
-    ClipRecord,
     FeatureStore,
     Manifest,
     Recipe,

@@ -131,9 +131,10 @@ def test_what_is_no_word_gets_no_attention_and_breaks_no_gradient() -> None:
     torch.testing.assert_close(x[:1], alone)
     regularised = attention_regulariser(gamma, torch.ones(3, 5, dtype=torch.bool))
     torch.testing.assert_close(regularised[:2], torch.tensor([5.0 + 25.0, 0.0]))
-    (regularised.sum() + x.sum() + said.sum() + beta.square().sum()).backward()
+    torch.autograd.backward(regularised.sum() + x.sum() + said.sum() + beta.square().sum())
     for attention in (read, say):
         for name, weights in attention.named_parameters():
+            assert weights.grad is not None, name
             assert weights.grad.isfinite().all(), name
 
 
@@ -163,7 +164,7 @@ def test_one_lstm_over_averages_learns_words_and_sees_no_place() -> None:
     assert torch.allclose(with_padding.scores, detection.scores, atol=1e-6)
     assert torch.allclose(detector(regions.flip(-1), real).scores, detection.scores, atol=1e-5)
     assert not torch.allclose(detector(regions.flip(1), real).scores, detection.scores, atol=1e-3)
-    concept_loss(detection.scores, torch.ones(B, V)).sum().backward()
+    torch.autograd.backward(concept_loss(detection.scores, torch.ones(B, V)).sum())
     assert all(weights.grad is not None for weights in detector.parameters())
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from ctsan.data.reading import inspect_corpus, missing_clips, read_corpus
 from ctsan.errors import CorpusError
+from data.conftest import Write
 
 EXAMPLE = '{"clip": "a.mp4", "captions": ["a man drives a car"], "split": "train"}'
 GOOD = '{"clip": "good.mp4", "captions": ["a cat sleeps"], "split": "train"}\n'
@@ -80,7 +81,7 @@ OWN = {
 
 
 @pytest.mark.parametrize(("line", "message"), OWN.values(), ids=OWN)
-def test_a_damaged_line_of_clips_jsonl(write, line, message):
+def test_a_damaged_line_of_clips_jsonl(write: Write, line: str, message: str) -> None:
     root = write({"clips.jsonl": GOOD + line + "\n"})
     _, problems = inspect_corpus(root)
     assert [str(problem) for problem in problems] == [
@@ -230,7 +231,7 @@ FILES = {
 
 
 @pytest.mark.parametrize(("files", "message"), FILES.values(), ids=FILES)
-def test_a_damaged_corpus(write, files, message):
+def test_a_damaged_corpus(write: Write, files: dict[str, object], message: str) -> None:
     root = write(files)
     _, problems = inspect_corpus(root)
     assert [str(problem) for problem in problems] == [f"{root}{message}"]
@@ -240,7 +241,7 @@ def test_a_damaged_corpus(write, files, message):
     assert caught.value.exit_code == 2
 
 
-def test_a_path_that_does_not_exist(write):
+def test_a_path_that_does_not_exist(write: Write) -> None:
     root = write({"a.mp4": ""})
     _, problems = inspect_corpus(root.parent / "corpsu")
     assert (
@@ -248,7 +249,7 @@ def test_a_path_that_does_not_exist(write):
     )
 
 
-def test_a_file_of_another_kind(write):
+def test_a_file_of_another_kind(write: Write) -> None:
     file = write({"notes.txt": "hello"}) / "notes.txt"
     _, problems = inspect_corpus(file)
     assert str(problems[0]) == (
@@ -257,7 +258,7 @@ def test_a_file_of_another_kind(write):
     )
 
 
-def test_one_file_of_an_official_corpus(write):
+def test_one_file_of_an_official_corpus(write: Write) -> None:
     root = write({"LSMDC16_annos_val.csv": f"{MOVIE_CLIP}\t{TIMES}\tA man runs.\n"})
     _, problems = inspect_corpus(root / "LSMDC16_annos_val.csv")
     assert str(problems[0]) == (
@@ -266,7 +267,7 @@ def test_one_file_of_an_official_corpus(write):
     )
 
 
-def test_a_missing_clip_stops_nothing_and_is_named_with_its_line(write):
+def test_a_missing_clip_stops_nothing_and_is_named_with_its_line(write: Write) -> None:
     root = write({"clips.jsonl": [{"clip": "a.mp4"}, {"clip": "b.mp4"}], "a.mp4": ""})
     corpus = read_corpus(root)
     assert [str(problem) for problem in missing_clips(corpus)] == [
@@ -275,7 +276,7 @@ def test_a_missing_clip_stops_nothing_and_is_named_with_its_line(write):
     ]
 
 
-def test_all_problems_come_in_one_go(write):
+def test_all_problems_come_in_one_go(write: Write) -> None:
     lines = [line for line, _ in OWN.values()]
     root = write({"clips.jsonl": GOOD + "\n".join(lines) + "\n"})
     _, problems = inspect_corpus(root)
@@ -302,6 +303,6 @@ def test_all_problems_come_in_one_go(write):
         "MSR Video Description Corpus.csv",
     ],
 )
-def test_junk_is_a_problem_and_never_a_traceback(write, name, junk):
+def test_junk_is_a_problem_and_never_a_traceback(write: Write, name: str, junk: bytes) -> None:
     _, problems = inspect_corpus(write({name: junk}))
     assert problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from ctsan.errors import CorpusError, UsageError, warn_renamed
 
 def make(
     folder: Path,
-    splits: dict[str, str | None],
+    splits: Mapping[str, str | None],
     captions: tuple[str, ...] = ("a dog runs",),
     **more: object,
 ) -> Path:

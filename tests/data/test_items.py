@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from ctsan.data.corpus import BlankItem, ChoiceItem, QueryItem
+from ctsan.data.corpus import BlankItem, ChoiceItem, Item, ItemTask, QueryItem
 from ctsan.data.items import read_items, task_of, write_items
 from ctsan.data.reading import read_corpus
 from ctsan.errors import CorpusError
+from data.conftest import Write
 
-ITEMS = {
+ITEMS: dict[ItemTask, tuple[Item, ...]] = {
     "fill": (
         BlankItem("a.mp4", "a man is _____ a café", "painting"),
         BlankItem("b.mp4", "_____ sing", "birds"),
@@ -15,7 +18,7 @@ ITEMS = {
     "choose": (ChoiceItem("a.mp4", ("one man", "two men", "no man"), 2),),
     "rank": (QueryItem("a man paints", "a.mp4"),),
 }
-LINES = {
+LINES: dict[ItemTask, str] = {
     "fill": '{"clip": "a.mp4", "sentence": "a man is _____ a café", "answer": "painting"}\n'
     '{"clip": "b.mp4", "sentence": "_____ sing", "answer": "birds"}\n',
     "choose": '{"clip": "a.mp4", "choices": ["one man", "two men", "no man"], "answer": 2}\n',
@@ -24,7 +27,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("task", ITEMS)
-def test_items_are_written_in_the_documented_form_and_read_back(tmp_path, task):
+def test_items_are_written_in_the_documented_form_and_read_back(tmp_path: Path, task: ItemTask) -> None:
     file = tmp_path / "items.jsonl"
     write_items(file, ITEMS[task])
     assert file.read_text(encoding="utf-8") == LINES[task]
@@ -33,7 +36,7 @@ def test_items_are_written_in_the_documented_form_and_read_back(tmp_path, task):
     assert [path.name for path in tmp_path.iterdir()] == ["items.jsonl"]
 
 
-def test_further_keys_are_ignored(tmp_path):
+def test_further_keys_are_ignored(tmp_path: Path) -> None:
     file = tmp_path / "items.jsonl"
     file.write_text('{"query": "a man paints", "clip": "a.mp4", "by": "someone"}\n', encoding="utf-8")
     assert read_items(file) == ITEMS["rank"]
@@ -78,7 +81,7 @@ DAMAGE = {
 }
 
 
-def test_every_problem_of_an_item_file_comes_in_one_go(write, tmp_path):
+def test_every_problem_of_an_item_file_comes_in_one_go(write: Write, tmp_path: Path) -> None:
     corpus = read_corpus(write({"a.mp4": ""}))
     file = tmp_path / "items.jsonl"
     file.write_text("\n".join(DAMAGE), encoding="utf-8")
@@ -89,7 +92,7 @@ def test_every_problem_of_an_item_file_comes_in_one_go(write, tmp_path):
     ]
 
 
-def test_a_file_holds_items_of_one_task(tmp_path):
+def test_a_file_holds_items_of_one_task(tmp_path: Path) -> None:
     file = tmp_path / "items.jsonl"
     file.write_text(f"{RANK}\n{FILL}\n", encoding="utf-8")
     with pytest.raises(CorpusError) as caught:
@@ -100,7 +103,7 @@ def test_a_file_holds_items_of_one_task(tmp_path):
     )
 
 
-def test_an_empty_file_and_a_missing_one(tmp_path):
+def test_an_empty_file_and_a_missing_one(tmp_path: Path) -> None:
     file = tmp_path / "items.jsonl"
     file.touch()
     with pytest.raises(CorpusError, match="the file holds no items"):

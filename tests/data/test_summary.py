@@ -5,12 +5,14 @@ import json
 import pytest
 
 from clip_making import counting, encode
+from ctsan.data.corpus import Corpus
 from ctsan.data.reading import inspect_corpus, missing_clips
 from ctsan.data.summary import check_clips, summarise
+from data.conftest import Write
 
 
 @pytest.fixture
-def corpus(write):
+def corpus(write: Write) -> Corpus:
     lines = [
         {"clip": "a.avi", "captions": ["A man drives.", "a man sings"], "split": "train", "source": "x"},
         {"clip": "b.avi", "captions": ["a dog"], "split": "train", "source": "x", "external": True},
@@ -23,9 +25,9 @@ def corpus(write):
     return inspect_corpus(root)[0]
 
 
-def test_the_summary_counts_everything(corpus):
+def test_the_summary_counts_everything(corpus: Corpus) -> None:
     missing = missing_clips(corpus)
-    calls = []
+    calls: list[int] = []
     hours, unreadable = check_clips(corpus, workers=2, progress=lambda: calls.append(1))
     assert hours == pytest.approx(3 / 3600, rel=0.05)
     assert [problem.file.name for problem in unreadable] == ["text.avi"]
@@ -33,6 +35,7 @@ def test_the_summary_counts_everything(corpus):
     assert len(calls) == 4
     summary = summarise(corpus, missing=missing, unreadable=unreadable, hours=hours)
     problems = summary.pop("problems")
+    assert isinstance(problems, list)
     assert summary == {
         "name": "corpus",
         "format": "own",
@@ -59,5 +62,5 @@ def test_the_summary_counts_everything(corpus):
     assert json.loads(json.dumps(summary)) == summary
 
 
-def test_hours_are_unknown_until_the_clips_are_opened(corpus):
+def test_hours_are_unknown_until_the_clips_are_opened(corpus: Corpus) -> None:
     assert summarise(corpus)["hours"] is None

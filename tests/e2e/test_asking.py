@@ -22,6 +22,7 @@ from ctsan.inference.predictor import Predictor
 from ctsan.runs.trained_run import load_runs
 from ctsan.tasks.scoring import score_all
 from ctsan.text.vocabulary import BOS
+from ctsan.video.frames import sample_frames
 
 Runs = dict[str, Path]
 
@@ -48,9 +49,9 @@ def test_a_blank_is_filled_by_the_real_command(runs: Runs, clip: Path) -> None:
     assert list(answer) == ["clip", "sentence", "answers", "concepts"]
     assert (answer["clip"], answer["sentence"]) == (str(clip), sentence)
     found = Predictor.load(runs["fill"], runs["fill2"]).fill(clip, sentence, n_best=3)
-    assert [(each.word, each.probability) for each in found.answers] == [
-        (each["word"], pytest.approx(each["probability"], abs=1e-5)) for each in answer["answers"]
-    ]
+    here = [(each.word, each.probability) for each in found.answers]
+    said = [(each["word"], pytest.approx(each["probability"], abs=1e-5)) for each in answer["answers"]]
+    assert here == said  # type: ignore[comparison-overlap]  # approx is as good as a number
     assert len(found.answers) == 3
     assert found.filled == f"the {found.answers[0].word} moves to the left"
     assert len(answer["concepts"]) == 4
@@ -161,9 +162,9 @@ def test_sentences_are_ranked_for_a_clip(
     assert list(answer) == ["clip", "sentences", "concepts"]
     sentences = ["a star leaves", "a heart grows", "the ball"]
     ranked = Predictor.load(runs["rank"]).rank_sentences(clip, sentences).sentences
-    assert [(each["sentence"], pytest.approx(each["score"], abs=1e-4)) for each in answer["sentences"]] == [
-        (each.sentence, each.score) for each in ranked[:2]
-    ]
+    said = [(each["sentence"], pytest.approx(each["score"], abs=1e-4)) for each in answer["sentences"]]
+    here = [(each.sentence, each.score) for each in ranked[:2]]
+    assert said == here  # type: ignore[comparison-overlap]  # approx is as good as a number
     assert sorted(each.sentence for each in ranked) == sorted(sentences)
     assert ranked[0].score >= ranked[1].score >= ranked[2].score
     ask(*arguments)
@@ -233,6 +234,8 @@ def test_effects_come_with_attention(runs: Runs, clip: Path, capsys: pytest.Capt
     [attention] = line["attention"]
     assert attention["concepts"] == effects["concepts"]
     tracing = Predictor.load(runs["describe"]).trace(clip)
+    assert tracing.output_weights is not None
+    assert tracing.input_weights is not None
     np.testing.assert_allclose(attention["output"], tracing.output_weights, atol=1e-4)
     np.testing.assert_allclose(attention["input"], tracing.input_weights, atol=1e-4)
     # A concept word less, by hand: the first said word after the beginning.
@@ -292,7 +295,6 @@ def test_only_effects_that_are_there_are_told(
 
 def test_a_clip_is_decoded_once_for_all_runs(runs: Runs, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
-    sample_frames = ctsan.video.given_frames.sample_frames
 
     def counted(path: Path, *, size: int) -> Any:
         decoded.append(path)

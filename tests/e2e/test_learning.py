@@ -122,7 +122,7 @@ def lost_without_own_words(
     A mean over validation and test clips, by `ctsan evaluate --reliance`. All else that the model knows of a
     clip stays as it is.
     """
-    lost = []
+    lost: list[float] = []
     for split in ("val", "test"):
         capsys.readouterr()
         ctsan_here("evaluate", run, *corpus, "--split", split, "--reliance", "--json", *options)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import runpy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -70,6 +70,11 @@ def trained(
     return result
 
 
+def listed(answers: Mapping[str, object]) -> dict[str, list[dict[str, Any]]]:
+    """The answers of this task: a list for each clip."""
+    return cast("dict[str, list[dict[str, Any]]]", answers)
+
+
 def test_the_loss_falls(trained: TrainResult, margins: Margins) -> None:
     rows = [json.loads(line) for line in (trained.run / "metrics.jsonl").read_text().splitlines()]
     losses = [row["losses"]["order"] for row in rows if "losses" in row]
@@ -84,7 +89,7 @@ def test_every_test_clip_is_answered_and_the_weights_are_read_again(
     measured = ctsan.evaluate(trained.run, shapes / "corpus", features=[features])
     assert measured.task == "order"
     assert set(measured.answers) == {clip.id for clip in read_corpus(shapes / "corpus").split("test")}
-    right = [answer["choice"] == answer["right"] for [answer] in measured.answers.values()]
+    right = [answer["choice"] == answer["right"] for [answer] in listed(measured.answers).values()]
     assert measured.metrics == {"accuracy": pytest.approx(sum(right) / len(right))}
     val = ctsan.evaluate(trained.run, shapes / "corpus", features=[features], split="val")
     assert val.metrics["accuracy"] == pytest.approx(trained.metrics["accuracy"])  # of the best weights
@@ -92,7 +97,7 @@ def test_every_test_clip_is_answered_and_the_weights_are_read_again(
 
 def test_two_runs_answer_as_one(shapes: Path, features: Path, trained: TrainResult) -> None:
     alone, both = (
-        ctsan.evaluate(runs, shapes / "corpus", features=[features]).answers
+        listed(ctsan.evaluate(runs, shapes / "corpus", features=[features]).answers)
         for runs in (trained.run, [trained.run, trained.run])
     )
     for clip, [answer] in both.items():

@@ -185,7 +185,8 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_store(
         ("file", 8),
         ("numbers", 2),
     ]
-    command = [sys.executable, "-c", _KILLED, folder, place, json.dumps(moments), *models]
+    arguments = [str(each) for each in (folder, place, json.dumps(moments), *models)]
+    command = [sys.executable, "-c", _KILLED, *arguments]
     killed = subprocess.run(command, check=True, capture_output=True, text=True)
     assert killed.stdout.split() == [str(-signal.SIGKILL)] * len(moments)
     index_folders([folder], place, models=models)

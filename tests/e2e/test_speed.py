@@ -63,4 +63,4 @@ def test_the_backbone_sees_only_the_frames_that_a_model_takes_in(
     assert [len(frames) for frames in seen] == [most]
     assert len(sight.times) == 24
     pixels = sample_frames(clip, size=backbone.image_size).pixels
-    np.testing.assert_array_equal(seen[0], subsample_maps(pixels, most))
+    np.testing.assert_array_equal(seen[0], subsample_maps(pixels, most))  # type: ignore[arg-type]  # frames are thinned out as maps are

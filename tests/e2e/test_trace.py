@@ -91,8 +91,9 @@ def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
     assert tracing.times[0] == 0
     assert (np.diff(tracing.times) > 0.3).all()
     np.testing.assert_allclose(tracing.rows, [0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert tracing.output_weights is not None
+    assert tracing.input_weights is not None
     for weights in (tracing.output_weights, tracing.input_weights):
-        assert weights is not None
         assert weights.shape == (len(tracing.words), 4)
         np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
     # Word by word, as the search does it: a word is said with the weights of the step that reads the last.

@@ -103,6 +103,7 @@ def test_mean_pooling_with_vectors_of_others_speaks_alone_and_beside_another_run
 
 
 def test_what_cannot_be_trained_or_asked_says_so(shapes: Path, run: Path, tmp_path: Path) -> None:
+    options: tuple[object, ...]
     options = ("train", "describe", "--corpus", shapes / "corpus", "--features", shapes / "features")
     wrong = ctsan(*options, "--out", tmp_path / "r", "--set", "detector.num_concept=3", exit_code=2).stderr
     assert "Unknown setting 'num_concept' in [detector]. Did you mean 'num_concepts'?" in wrong

@@ -33,7 +33,8 @@ def encoder() -> ClipEncoder:
 def fitted_encoder() -> ClipEncoder:
     """With a probe that has learnt, and traces that add to it."""
     model = encoder()
-    assert model.probe is not None
+    assert isinstance(model.probe, MLPProbe)
+    assert isinstance(model.detector, AverageDetector)
     said = (drawn(40, V, seed=5) > 0.5).float()
     model.probe.fit(drawn(40, C, seed=3), said, torch.ones(40, dtype=torch.bool))
     torch.nn.init.normal_(model.detector.name.weight)
@@ -43,6 +44,8 @@ def fitted_encoder() -> ClipEncoder:
 @torch.no_grad()
 def test_scores_of_probe_and_traces_are_added_and_padding_changes_nothing() -> None:
     model = fitted_encoder()
+    assert model.probe is not None
+    assert model.detector is not None
     maps, real = drawn(B, N, H, H, C), torch.ones(B, N, dtype=torch.bool)
     found = model(maps, real)
     probed = model.probe(maps.mean(dim=(1, 2, 3)))
@@ -85,7 +88,9 @@ def test_traces_begin_by_adding_nothing_and_learn_what_it_does_not_tell() -> Non
     torch.testing.assert_close(encoding.detection.scores, out_of_fold)
     losses = detector_losses(1.0, encoding, said)
     torch.testing.assert_close(losses["concepts"], -out_of_fold.sigmoid().log().mean())
-    losses["concepts"].backward()
+    torch.autograd.backward(losses["concepts"])
+    assert isinstance(model.detector, AverageDetector)
+    assert model.detector.name.weight.grad is not None
     assert model.detector.name.weight.grad.abs().max() > 0
 
 

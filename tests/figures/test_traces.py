@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.GifImagePlugin import GifImageFile
 
 from clip_making import encode, set_rotation
 from ctsan.errors import UsageError
@@ -306,6 +308,7 @@ def test_a_gif_is_smaller_and_slower(tmp_path: Path) -> None:
     clip, found = _clip(tmp_path), tracing()
     draw_traces(clip, found, choose_traces(found), tmp_path / "a.gif")
     with Image.open(tmp_path / "a.gif") as image:
+        assert isinstance(image, GifImageFile)
         assert image.n_frames == 6  # 0.6 seconds at ten frames a second
         assert image.width <= 1200
         assert image.convert("RGB").getpixel((3, 3)) == (255, 255, 255)
@@ -331,7 +334,8 @@ def test_a_figure_of_any_shape(tmp_path: Path, size: tuple[int, int], shape: str
 @pytest.mark.parametrize("attentions", [("output_weights",), ("output_weights", "input_weights")])
 def test_a_picture_and_a_model_with_less_attention(tmp_path: Path, attentions: tuple[str, ...]) -> None:
     Image.new("RGB", (61, 43), (90, 120, 200)).save(tmp_path / "photo.png")
-    found = replace(tracing(times=(0.0,)), **dict.fromkeys((*attentions, "effects")))
+    without: dict[str, Any] = dict.fromkeys((*attentions, "effects"))
+    found = replace(tracing(times=(0.0,)), **without)
     for ending in ("png", "gif", "mp4"):
         draw_traces(tmp_path / "photo.png", found, choose_traces(found), tmp_path / f"a.{ending}")
     assert _film(tmp_path / "a.mp4")[1] == pytest.approx(3)

@@ -33,12 +33,14 @@ def every(shape: tuple[int, ...] = (B, N)) -> Tensor:
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+    squashed: np.ndarray = 1 / (1 + np.exp(-x))
+    return squashed
 
 
 def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | float) -> np.ndarray:
     centred = x - x.mean()
-    return centred / np.sqrt((centred**2).mean() + 1e-5) * weight + bias
+    normed: np.ndarray = centred / np.sqrt((centred**2).mean() + 1e-5) * weight + bias
+    return normed
 
 
 def convolve(x: np.ndarray, kernels: np.ndarray) -> np.ndarray:
@@ -81,8 +83,8 @@ def worked_out(detector: ConceptDetector, regions: np.ndarray) -> tuple[np.ndarr
                 hidden[layer] = x = sigmoid(show) * np.tanh(normed)
             attention[n, trace] = alpha
         last.append(hidden[1])
-    p = sigmoid(w["name.weight"] @ np.concatenate(last) + w["name.bias"])  # eq. 5
-    return p, attention
+    confidences = sigmoid(w["name.weight"] @ np.concatenate(last) + w["name.bias"])  # eq. 5
+    return confidences, attention
 
 
 def test_confidences_and_attention_are_those_of_the_equations(
@@ -149,7 +151,7 @@ def test_the_concept_loss_reaches_every_parameter_also_when_attention_is_recompu
     gradients = []
     for detector.recompute_attention in (False, True):
         detector.zero_grad()
-        concept_loss(detector(regions, every()).scores, reference).mean().backward()
+        torch.autograd.backward(concept_loss(detector(regions, every()).scores, reference).mean())
         gradients.append(
             {name: p.grad.clone() for name, p in detector.named_parameters() if p.grad is not None}
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def test_regulariser_is_equation_15_and_padding_has_no_part_in_it() -> None:
         second = sum(math.sqrt(sum(a[t, i] for i in range(K))) for t in range(length)) ** 2
         assert g[b].item() == pytest.approx(first + second)
         assert second == pytest.approx(length**2)
-    g.sum().backward()
+    torch.autograd.backward(g.sum())
     assert weights.grad is not None
     assert weights.grad.isfinite().all()
     assert (weights.grad[1, 2:] == 0).all()
@@ -188,7 +189,8 @@ def test_a_beam_of_one_is_greedy_and_forbidden_words_are_never_said() -> None:
     model = Markov(words=8, clips=4)
     plain = beam_search(model, model.state, begin=0, end=1, never=(2,), beam=1, max_words=12)
     for clip, (sentence,) in enumerate(plain):
-        last, words = 0, []
+        last = 0
+        words: list[int] = []
         while len(words) < 12:
             scores = model.table[clip, last].clone()
             scores[[0, 2]] = -math.inf
@@ -224,7 +226,7 @@ def test_no_ngram_is_said_twice(n: int) -> None:
 @pytest.mark.parametrize("enough", [None, 2, 4])
 def test_a_clip_gets_the_same_sentence_alone_and_in_a_batch(enough: int | None) -> None:
     model = Markov(words=7, clips=3)
-    options = {"begin": 0, "end": 1, "never": (), "beam": 3, "n_best": 2, "max_words": 6}
+    options: dict[str, Any] = {"begin": 0, "end": 1, "never": (), "beam": 3, "n_best": 2, "max_words": 6}
     options |= {"enough": enough}
     together = beam_search(model, model.state, **options)
     for clip in range(3):

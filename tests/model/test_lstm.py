@@ -50,7 +50,8 @@ def test_all_steps_at_once_give_the_numbers_and_gradients_of_one_by_one(
     for run in (step_by_step, LayerNormLSTMLayer.forward):
         outputs = run(layer, x, hidden, cell, is_real)
         # All three results have a part in the loss, each number of them with another weight.
-        loss = sum((out * draw(*out.shape, seed=3 + n).detach()).sum() for n, out in enumerate(outputs))
+        losses = [(out * draw(*out.shape, seed=3 + n).detach()).sum() for n, out in enumerate(outputs)]
+        loss = torch.stack(losses).sum()
         found.append([*outputs, *torch.autograd.grad(loss, [x, hidden, cell, *layer.parameters()])])
     for wanted, got in zip(*found, strict=True):
         assert wanted.abs().max() > 0
@@ -61,9 +62,12 @@ def test_all_steps_at_once_give_the_numbers_and_gradients_of_one_by_one(
 def test_gradients_of_the_recurrence_are_its_differences(is_real: Tensor | None) -> None:
     weights = [draw(4 * D, D, seed=3), draw(4 * D, seed=4), draw(D, seed=5), draw(D, seed=6)]
     first = [draw(T, B, 4 * D), draw(B, D, seed=1), draw(B, D, seed=2)]
-    assert torch.autograd.gradcheck(
-        lambda *given: Recurrence.apply(*given[:3], is_real, *given[3:], 1e-5), (*first, *weights)
-    )
+
+    def apply(*given: Tensor) -> tuple[Tensor, ...]:
+        found: tuple[Tensor, ...] = Recurrence.apply(*given[:3], is_real, *given[3:], 1e-5)  # type: ignore[no-untyped-call]  # of torch
+        return found
+
+    assert torch.autograd.gradcheck(apply, (*first, *weights))
 
 
 def test_gradients_of_the_shared_convolution_are_its_differences() -> None:
@@ -118,7 +122,7 @@ def test_under_autocast_numbers_are_close_and_gradients_are_whole() -> None:
         got = run()
     for precise, rough in zip(wanted, got, strict=True):
         torch.testing.assert_close(rough.float(), precise, atol=0.05, rtol=0.05)
-    sum(out.float().square().sum() for out in got).backward()
+    torch.autograd.backward(torch.stack([out.float().square().sum() for out in got]).sum())
     for name, parameter in (*detector.named_parameters(), *lstm.named_parameters()):
         assert parameter.grad is not None, name
         assert parameter.grad.dtype == torch.float32

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -115,9 +118,16 @@ def plain_loss(scores: Tensor, clips: list[int], margin: float, negatives: Negat
     """Term by term, S of clips in rows and sentences in columns; `clips` says which clip each pair is of."""
     s, n = scores.tolist(), range(len(clips))
     others = [[other for other in n if clips[other] != clips[pair]] for pair in n]
+    ways: tuple[Callable[[int, int], float], ...] = (
+        lambda pair, other: s[pair][other],
+        lambda pair, other: s[other][pair],
+    )
     sentences, videos = (
-        [sum(max(0.0, score(pair, other) - s[pair][pair] + margin) for other in others[pair]) for pair in n]
-        for score in (lambda pair, other: s[pair][other], lambda pair, other: s[other][pair])
+        [
+            math.fsum(max(0.0, score(pair, other) - s[pair][pair] + margin) for other in others[pair])
+            for pair in n
+        ]
+        for score in ways
     )
     both = [one + other for one, other in zip(sentences, videos, strict=True)]
     return {"sentences": sentences, "clips": videos, "both": both}[negatives]

@@ -43,7 +43,8 @@ def vectors() -> NDArray[np.float16]:
     random = np.random.default_rng(0)
     centres = random.normal(size=(300, 32))
     vectors = centres[random.integers(0, 300, 12_000)] + 0.7 * random.normal(size=(12_000, 32))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+    unit: NDArray[np.float16] = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+    return unit
 
 
 def test_the_index_finds_nearly_all_that_an_exhaustive_search_finds(

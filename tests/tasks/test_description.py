@@ -20,6 +20,7 @@ import torch
 
 from ctsan.config import load_settings
 from ctsan.data.corpus import Clip, Corpus
+from ctsan.model.concept_detector import LearntConceptSource
 from ctsan.model.description_model import DescriptionModel
 from ctsan.tasks.building import build_model, build_task, fit_probes
 from ctsan.tasks.description import DescriptionTask
@@ -89,14 +90,14 @@ def test_others_teach_what_is_seen_and_not_how_to_speak(
     batch = task.batch(every, mirrored=[False] * len(every))
     begins = batch.captions[:, 0].view(-1, 2)  # two captions of each clip
     own = torch.tensor(["horse" not in batch.clips[row] for row in range(len(batch.clips))])
-    assert begins[own].unique().tolist() == [BOS]
-    assert begins[~own].unique().tolist() == [BLANK]
+    assert begins[own].unique().tolist() == [BOS]  # type: ignore[no-untyped-call]  # of torch
+    assert begins[~own].unique().tolist() == [BLANK]  # type: ignore[no-untyped-call]  # of torch
     torch.manual_seed(start.seed)
     adam = torch.optim.Adam(task.model.parameters(), lr=0.01)
     for _ in range(80):
         task.model.train()
         adam.zero_grad()
-        sum(task.losses(batch).values()).backward()
+        torch.autograd.backward(sum(task.losses(batch).values(), start=torch.zeros(())))
         adam.step()
     said = {example.clip: example.caption for example in task.examples()}
     assert all(said[clip.id] in clip.captions for clip in clips if "horse" not in clip.id)
@@ -168,20 +169,22 @@ def test_which_parameters_each_loss_reaches(
     task = make_task(words, clips, store, *form, f"detector.confidence_weighted={weighted}".lower())
     batch = task.batch([0, 4, 8], mirrored=[False] * 3)
     if not form:  # traces beside a probe begin by adding nothing, and the first gradient reaches W_p alone
-        torch.nn.init.normal_(task.model.clip_encoder.detector.name.weight)
+        traces = task.model.clip_encoder.detector
+        assert isinstance(traces, LearntConceptSource)
+        torch.nn.init.normal_(traces.name.weight)
     probe = {name for name, _ in task.model.named_parameters() if name.startswith("clip_encoder.probe.")}
     assert bool(probe) != bool(form)
     everything = {name for name, _ in task.model.named_parameters()} - probe
     detector = {name for name in everything if name.startswith("clip_encoder.detector.")}
 
-    task.losses(batch)["concepts"].backward()
+    torch.autograd.backward(task.losses(batch)["concepts"])
     assert reached(task.model) == detector | {"clip_encoder.reduce.conv.weight"}
     task.model.zero_grad()
-    task.losses(batch)["words"].backward()
+    torch.autograd.backward(task.losses(batch)["words"])
     # In the paper's reading words are looked up by number, which has no gradient.
     assert reached(task.model) == (everything if weighted else everything - detector)
     task.model.zero_grad()
-    sum(task.losses(batch).values(), start=torch.zeros(())).backward()
+    torch.autograd.backward(sum(task.losses(batch).values(), start=torch.zeros(())))
     assert reached(task.model) == everything
 
 
@@ -231,7 +234,7 @@ def test_it_learns_twelve_clips_by_heart(
         task.model.train()
         adam.zero_grad()
         losses = task.losses(task.batch(range(12), mirrored=[False] * 12))
-        sum(losses.values(), start=torch.zeros(())).backward()
+        torch.autograd.backward(sum(losses.values(), start=torch.zeros(())))
         adam.step()
     after = task.evaluate()
     assert after["BLEU-4"] >= before["BLEU-4"]

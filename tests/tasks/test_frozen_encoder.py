@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ctsan.data.corpus import ChoiceItem, Clip, Corpus
+from ctsan.data.corpus import ChoiceItem, Clip, Corpus, Item, ItemTask, Split
+from ctsan.model.concept_detector import LearntConceptSource
+from ctsan.tasks.blank import BlankTask
+from ctsan.tasks.description import DescriptionTask
 from ctsan.tasks.registry import task_settings
 from ctsan.text.words import Words
 from ctsan.training.initialisation import set_up_task
@@ -34,7 +37,7 @@ def animals(clips: list[Clip], store: FeatureStore) -> Corpus:
         ChoiceItem(clip.id, (clip.captions[0], *(other.captions[0] for other in train if other != clip)), 0)
         for clip in train
     ]
-    items = {("choose", "train"): tuple(choices)}
+    items: dict[tuple[ItemTask, Split], tuple[Item, ...]] = {("choose", "train"): tuple(choices)}
     return Corpus("animals", store.folder, "own", (*train, *asked), items=items)
 
 
@@ -55,7 +58,7 @@ def test_losses_and_gradients_are_those_of_live_encodings(
     assert losses[0].keys() == losses[1].keys() - {"concepts"}  # what is frozen has no loss of its own
     gradients = []
     for each, own in zip((frozen, live), losses, strict=True):
-        torch.stack([own[name] for name in losses[0]]).sum().backward()
+        torch.autograd.backward(torch.stack([own[name] for name in losses[0]]).sum())
         gradients.append(
             {
                 name: weights.grad
@@ -75,6 +78,7 @@ def test_weights_that_a_checkpoint_brings_later_are_those_that_encode(
     corpus = animals(clips, store)
     settings = task_settings("fill", "laptop", (*SMALL, "training.freeze_clip_encoder=true"))
     task = set_up_task("fill", settings, words, store, corpus)
+    assert isinstance(task, BlankTask)
     with torch.no_grad():
         for weights in task.model.clip_encoder.encode_video.parameters():
             weights.add_(torch.randn_like(weights))
@@ -107,5 +111,9 @@ def test_weighted_words_out_of_fold_let_the_language_loss_reach_the_detector(
     task = set_up_task("describe", settings, words, store, animals(clips, store))
     batch = task.batch([0, 1], mirrored=[False] * 2)
     assert batch.concept_scores.shape[1]
-    task.losses(batch)["words"].backward()
-    assert task.model.clip_encoder.detector.name.weight.grad.abs().max() > 0
+    torch.autograd.backward(task.losses(batch)["words"])
+    assert isinstance(task, DescriptionTask)
+    detector = task.model.clip_encoder.detector
+    assert isinstance(detector, LearntConceptSource)
+    assert detector.name.weight.grad is not None
+    assert detector.name.weight.grad.abs().max() > 0

@@ -8,7 +8,7 @@ Worst of ten trainings by `make margins` (five seeds, each with and without jitt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from ctsan.config import load_settings
-from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, ItemTask, QueryItem
+from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, Item, ItemTask, QueryItem
 from ctsan.tasks.blank import encode_blanks
 from ctsan.tasks.building import build_model, build_task
 from ctsan.tasks.loaded_model import LoadedModel
@@ -58,6 +58,13 @@ def queries(clips: Sequence[Clip]) -> list[QueryItem]:
     return [QueryItem(clip.captions[0], clip.id) for clip in clips]
 
 
+ITEMS: dict[ItemTask, Callable[[Sequence[Clip]], Sequence[Item]]] = {
+    "fill": blanks,
+    "choose": choices,
+    "rank": queries,
+}
+
+
 def make(
     kind: ItemTask,
     words: Words,
@@ -69,7 +76,7 @@ def make(
 ) -> Any:
     """A task on a corpus that brings items of its own; a bare one brings none."""
     settings = load_settings("laptop", (*SETTINGS, *overrides))
-    items = {"fill": blanks(clips), "choose": choices(clips), "rank": queries(clips)}[kind]
+    items = ITEMS[kind](clips)
     corpus = Corpus("animals", Path(), "own", tuple(clips), {} if bare else {(kind, "train"): tuple(items)})
     model = build_model(kind, settings, words, grid=store.grid, channels=store.channels, seed=seed)
     return build_task(kind, settings, words, store, corpus, model=model, split="train")
@@ -97,11 +104,11 @@ def test_it_learns_twelve_clips_by_heart(
         task.model.train()
         losses = task.losses(task.batch(everything, mirrored=[False] * len(everything)))
         optimiser.zero_grad()
-        torch.stack(list(losses.values())).sum().backward()
+        torch.autograd.backward(torch.stack(list(losses.values())).sum())
         optimiser.step()
         schedule.step()
     metrics = task.evaluate()
-    items = {"fill": blanks, "choose": choices, "rank": queries}[kind](clips)
+    items = ITEMS[kind](clips)
     margins.above("lead", lead(LoadedModel(task.model, words, max_frames=10, max_words=6), items, store), 0.3)
     assert metrics["R@1" if kind == "rank" else "accuracy"] == 1.0
     assert ("precision" in metrics) == (detector == "true")

@@ -11,7 +11,7 @@ import torch
 from ctsan.config import load_settings
 from ctsan.data.batches import pad_maps
 from ctsan.data.corpus import Clip
-from ctsan.tasks.building import build_model
+from ctsan.tasks.building import Model, build_model
 from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
@@ -27,7 +27,7 @@ KINDS = {
 
 
 @pytest.fixture(params=KINDS)
-def member(request: pytest.FixtureRequest, words: Words, store: FeatureStore) -> LoadedModel:
+def member(request: pytest.FixtureRequest, words: Words, store: FeatureStore) -> LoadedModel[Model]:
     task: str
     task, overrides = KINDS[request.param]
     sizes = ("model.hidden_dim=12", "model.embedding_dim=8", "detector.attention_dim=4")
@@ -36,7 +36,9 @@ def member(request: pytest.FixtureRequest, words: Words, store: FeatureStore) ->
     return LoadedModel(model.eval(), words, max_frames=10, max_words=6)
 
 
-def test_eyes_elsewhere_see_the_same(member: LoadedModel, clips: list[Clip], store: FeatureStore) -> None:
+def test_eyes_elsewhere_see_the_same(
+    member: LoadedModel[Model], clips: list[Clip], store: FeatureStore
+) -> None:
     eyes = deepcopy(member.model.clip_encoder)
     maps = [store[clip.id].maps for clip in clips[:3]]
     own, others = (each.encode(maps) for each in (member, replace(member, eyes=eyes)))
@@ -48,7 +50,7 @@ def test_eyes_elsewhere_see_the_same(member: LoadedModel, clips: list[Clip], sto
 
 
 def test_eyes_compute_on_one_device_only(
-    member: LoadedModel, clips: list[Clip], store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+    member: LoadedModel[Model], clips: list[Clip], store: FeatureStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is on the device meta has no numbers, and nothing that is elsewhere can be computed with it."""
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)  # which meta does not know

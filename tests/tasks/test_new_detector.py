@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 from ctsan.config import Settings, load_settings
@@ -15,6 +16,7 @@ from ctsan.config.settings import DetectorName
 from ctsan.data.corpus import Clip, Corpus
 from ctsan.model.concept_detector import Detection, LearntConceptSource
 from ctsan.tasks.clip_encoders import DETECTORS
+from ctsan.tasks.description import DescriptionTask
 from ctsan.tasks.spec import ModelInputs
 from ctsan.text.words import Words
 from ctsan.training.initialisation import set_up_task
@@ -65,10 +67,12 @@ def test_a_new_detector_names_words_and_learns(
     split = tuple(replace(clip, split="val" if n < 3 else "train") for n, clip in enumerate(clips))
     corpus = Corpus(name="animals", root=Path("none"), format="own", clips=split)
     task = set_up_task("describe", settings, words, store, corpus)
+    assert isinstance(task, DescriptionTask)
     detector = task.model.clip_encoder.detector
     assert isinstance(detector, MeanDetector)
     losses = task.losses(task.batch([0, 1], mirrored=[False, False]))
-    losses["concepts"].backward()
+    torch.autograd.backward(losses["concepts"])
+    assert detector.name.weight.grad is not None
     assert detector.name.weight.grad.any()
     assert 0 <= task.evaluate()["precision"] <= 1
     assert {len(example.concepts) for example in task.examples()} == {3}

@@ -38,6 +38,8 @@ def test_a_clips_own_captions_change_the_scores_of_others_and_not_its_own(
     before = out_of_fold_scores(encoder, clips, store, words)
     changed = [replace(clips[0], captions=("a horse eats a bird",)), *clips[1:]]
     after = out_of_fold_scores(encoder, changed, store, words)
+    assert before is not None
+    assert after is not None
     assert torch.equal(before[clips[0].id], after[clips[0].id])
     assert sum(not torch.equal(before[clip.id], after[clip.id]) for clip in clips[1:]) > len(clips) // 2
 
@@ -58,6 +60,8 @@ def test_clips_of_one_source_are_in_one_fold(words: Words, clips: list[Clip], st
     before = out_of_fold_scores(encoder, sources, store, words)
     changed = [replace(sources[0], captions=("a horse eats a bird",)), *sources[1:]]
     after = out_of_fold_scores(encoder, changed, store, words)
+    assert before is not None
+    assert after is not None
     assert torch.equal(before[clips[1].id], after[clips[1].id])
 
 
@@ -70,6 +74,7 @@ def test_few_own_clips_beside_many_external_ones_get_words(
         for number, clip in enumerate(clips)
     ]
     scores = out_of_fold_scores(encoder_for(words, store), mixed, store, words)
+    assert scores is not None
     assert all(own.isfinite().all() for own in scores.values())
 
 
@@ -86,6 +91,8 @@ def test_where_own_clips_are_of_one_source_each_is_left_out_by_itself(
     before = out_of_fold_scores(encoder, one, store, words)
     changed = [replace(one[0], captions=("a horse eats a bird",)), *one[1:]]
     after = out_of_fold_scores(encoder, changed, store, words)
+    assert before is not None
+    assert after is not None
     assert torch.equal(before[clips[0].id], after[clips[0].id])
     own = [clip.id for clip in clips[1:num_own]]
     assert sum(not torch.equal(before[clip], after[clip]) for clip in own) > len(own) // 2
@@ -110,10 +117,13 @@ def test_training_chooses_words_by_them_and_asking_does_not(
     settings = task_settings("describe", "laptop", SMALL)
     task = set_up_task("describe", settings, words, store, corpus)
     batch = task.batch([0, 1], mirrored=[False, False])
-    scores = out_of_fold_scores(task.model.clip_encoder, corpus.split("train"), store, words)
+    encoder = task.model.clip_encoder
+    assert isinstance(encoder, ClipEncoder)
+    scores = out_of_fold_scores(encoder, corpus.split("train"), store, words)
+    assert scores is not None
     assert torch.equal(batch.concept_scores[0], scores[batch.clips[0]].float())
-    encoding = task.model.clip_encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
-    wanted, _ = task.model.clip_encoder.top(batch.concept_scores)
+    encoding = encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
+    wanted, _ = encoder.top(batch.concept_scores)
     assert torch.equal(encoding.concept_words, wanted)
     settings = load_settings("laptop", (*SMALL, "training.out_of_fold=false"))
     without = set_up_task("describe", settings, words, store, corpus)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from ctsan.baselines.nearest_words import NearestWords
 from ctsan.config import Settings, load_settings
 from ctsan.data.corpus import Clip, Corpus
 from ctsan.model.clip_encoder import ClipEncoder
@@ -42,7 +43,7 @@ TASKS: tuple[str, ...] = ("describe", "fill", "choose", "rank")
 
 def begin(task: str, settings: Settings, words: Words, clips: Sequence[Clip], store: FeatureStore) -> Model:
     """A model as a training begins with it."""
-    model = build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=0)
+    model: Model = build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=0)
     init_from_clips(model, clips, store, words, settings.init)
     return model
 
@@ -138,11 +139,12 @@ def test_what_is_no_part_of_the_paper_is_standardised_in_its_profile_too(
         ("embed", ()),
         ("describe", ("model.decoder=pooled", "detector.enabled=false")),
     ):
-        model = begin(task, load_settings("paper", (*SIZES, *overrides)), words, clips, store)  # type: ignore[arg-type]  # both are tasks
+        model = begin(task, load_settings("paper", (*SIZES, *overrides)), words, clips, store)
         assert torch.equal(model.clip_encoder.channel_means, channel_statistics(clips, store).means)
     nearest = begin(
         "describe", load_settings("paper", (*SIZES, "detector.kind=nearest")), words, clips, store
     )
+    assert isinstance(nearest.clip_encoder.detector, NearestWords)
     assert len(nearest.clip_encoder.detector.known_clips) == len(clips)
 
 
@@ -175,7 +177,8 @@ def concept_scores(w: Weights, regions: Sequence[np.ndarray]) -> np.ndarray:
                 alpha = softmax(convolve(inner, w[p + "attend.second.weight"]).ravel())
             contexts.append(v.reshape(D, -1) @ alpha)
         last.append(run_lstm(w, p + "trace", contexts, nothing, nothing)[0][-1])
-    return w[p + "name.weight"] @ np.concatenate(last) + w[p + "name.bias"]
+    scores: np.ndarray = w[p + "name.weight"] @ np.concatenate(last) + w[p + "name.bias"]
+    return scores
 
 
 def g(attention: np.ndarray) -> float:

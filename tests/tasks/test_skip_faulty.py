@@ -12,6 +12,7 @@ import torch
 from ctsan.config import DecodingSettings, RerankSettings
 from ctsan.data.corpus import Clip, Corpus
 from ctsan.evaluation.grammar import grammar_fault
+from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import DescriptionModel
 from ctsan.tasks.building import build_model, build_task
@@ -54,12 +55,12 @@ def taught(words: Words, clips: list[Clip], store: FeatureStore) -> LoadedModel[
     adam = torch.optim.Adam(task.model.parameters(), lr=0.01)
     for _ in range(60):
         adam.zero_grad()
-        sum(task.losses(batch).values()).backward()
+        torch.autograd.backward(sum(task.losses(batch).values(), start=torch.zeros(())))
         adam.step()
     return LoadedModel(task.model.eval(), words, task.clips.max_frames, 6)
 
 
-def judge(words: Words, store: FeatureStore) -> LoadedModel:
+def judge(words: Words, store: FeatureStore) -> LoadedModel[DualEncoder]:
     settings = task_settings("embed", "laptop", ("retrieval.phrases=0", "retrieval.joint_dim=4"))
     model = build_model("embed", settings, words, grid=store.grid, channels=store.channels, seed=0)
     return LoadedModel(model.eval(), words, 10, 6)
@@ -67,7 +68,11 @@ def judge(words: Words, store: FeatureStore) -> LoadedModel:
 
 @pytest.mark.parametrize("reranked", [False, True])
 def test_the_likeliest_sentence_without_a_fault_is_said(
-    words: Words, store: FeatureStore, taught: LoadedModel, clips: list[Clip], reranked: bool
+    words: Words,
+    store: FeatureStore,
+    taught: LoadedModel[DescriptionModel],
+    clips: list[Clip],
+    reranked: bool,
 ) -> None:
     members: list[Captioner] = [taught, judge(words, store)] if reranked else [taught]
     encodings: list[ClipEncoding] = [member.encode([store[clips[0].id].maps]) for member in members]

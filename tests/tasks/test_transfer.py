@@ -13,6 +13,13 @@ from torch import Tensor
 from ctsan.config import load_settings
 from ctsan.data.corpus import Clip
 from ctsan.errors import UsageError
+from ctsan.extensions.dual_encoder import DualEncoder
+from ctsan.extensions.mlp_probe import MLPProbe
+from ctsan.model.caption_decoder import CaptionDecoder
+from ctsan.model.choice_model import ChoiceModel
+from ctsan.model.clip_encoder import ClipEncoder
+from ctsan.model.description_model import DescriptionModel
+from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.building import Model, build_model, fit_probes, init_from_clips
 from ctsan.tasks.transfer import init_from_model, parts_taken, settings_with
 from ctsan.text.concepts import Concept, Concepts
@@ -51,7 +58,8 @@ def more(words: Words) -> Words:
 
 def make(task: str, words: Words, store: FeatureStore, *overrides: str, seed: int = 0) -> Model:
     settings = load_settings("laptop", (*SETTINGS, *overrides))
-    return build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed)
+    model: Model = build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed)
+    return model
 
 
 def make_trained(task: str, words: Words, store: FeatureStore, *overrides: str) -> Model:
@@ -185,7 +193,7 @@ def test_what_has_learnt_no_detector_gives_none(words: Words, store: FeatureStor
         ("fill", ("detector.kind=random",)),
         ("fill", ("detector.kind=nearest",)),
     ):
-        trained = make(task, words, store, *overrides)  # type: ignore[arg-type]  # all are tasks
+        trained = make(task, words, store, *overrides)
         assert parts_taken(trained, same_task=False, transfer="detector") == ()
 
 
@@ -208,15 +216,22 @@ def test_a_comparison_begins_anew(words: Words, store: FeatureStore, task: str) 
         make(task, words, store, "attention.contrastive_init=true"),
     )
     init_from_model(model, trained, transfer="shared")
-    attention = model.word_input.attention  # type: ignore[union-attr]  # both tasks have it
+    assert isinstance(model, ChoiceModel | RetrievalModel)
+    assert isinstance(trained, DescriptionModel)
+    assert isinstance(trained.decode, CaptionDecoder)
+    attention, theirs = model.word_input.attention, trained.decode.word_input.attention
+    assert attention is not None
+    assert theirs is not None
     assert torch.equal(attention.relate, torch.eye(8))
     assert torch.equal(attention.gate, torch.full((8,), -1.0))
-    assert torch.equal(attention.project.weight, trained.decode.word_input.attention.project.weight)  # type: ignore[union-attr]
+    assert torch.equal(attention.project.weight, theirs.project.weight)
     further = make(task, words, store, "attention.contrastive_init=true")
     with torch.no_grad():
         attention.gate.fill_(0.3)
     init_from_model(further, model, transfer="shared")
-    assert torch.equal(further.word_input.attention.gate, attention.gate)  # type: ignore[union-attr]
+    assert isinstance(further, ChoiceModel | RetrievalModel)
+    assert further.word_input.attention is not None
+    assert torch.equal(further.word_input.attention.gate, attention.gate)
 
 
 def test_a_description_starts_from_other_tasks_too(words: Words, store: FeatureStore) -> None:
@@ -300,12 +315,16 @@ def test_probes_learn_new_clips_with_the_scales_that_were_taken_over(
     model = make("embed", more, store, "retrieval.phrases=50")
     init_from_clips(model, clips, store, more, load_settings("laptop").init)
     fit_probes(model, clips, store, more)
+    assert isinstance(model, DualEncoder)
+    assert model.phrases is not None
     before = model.phrases.clip.clone()
     init_from_model(model, trained, transfer="shared")
     assert torch.equal(model.phrases.clip, before)  # nothing of phrases is taken over
     fit_probes(model, clips, store, more)
     assert not torch.allclose(model.phrases.clip, before)
     again = make("embed", more, store, "retrieval.phrases=50")
+    assert isinstance(again, DualEncoder)
+    assert again.phrases is not None
     again.clip_encoder.init_from(trained.clip_encoder.channel_means, trained.clip_encoder.channel_scales)
     fit_probes(again, clips, store, more)
     for name, tensor in again.phrases.state_dict().items():
@@ -317,7 +336,9 @@ def test_a_probe_of_concept_words_is_kept_or_learns_the_new_clips(
     more: Words, clips: Sequence[Clip], store: FeatureStore, keep: bool
 ) -> None:
     model = make("describe", more, store, "detector.probe=mlp")
+    assert isinstance(model.clip_encoder, ClipEncoder)
     probe = model.clip_encoder.probe
+    assert isinstance(probe, MLPProbe)
     probe.name.weight.fill_(7.0)
     rarest = probe.name.bias.clone()
     fit_probes(model, clips, store, more, keep=keep)
@@ -336,9 +357,14 @@ def test_a_probe_that_is_kept_expects_no_new_word(
     fit_probes(model, clips, store, more, keep=True)
     seen = torch.from_numpy(store[clips[0].id].maps).float()[None]
     is_real = torch.ones(1, seen.shape[1], dtype=torch.bool)
-    known, scores = (
-        each.clip_encoder.probe(each.clip_encoder.means(seen, is_real))[0].sigmoid()
-        for each in (trained, model)
-    )
+
+    def probed(model: Model) -> Tensor:
+        encoder = model.clip_encoder
+        assert isinstance(encoder, ClipEncoder)
+        assert isinstance(encoder.probe, MLPProbe)
+        scores: Tensor = encoder.probe(encoder.means(seen, is_real))[0].sigmoid()
+        return scores
+
+    known, scores = probed(trained), probed(model)
     torch.testing.assert_close(scores[: len(known)], known)
     assert scores[len(known) :].max() < 0.01

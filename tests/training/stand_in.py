@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ctsan.tasks.task import Example
+from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.tasks.clips import TaskClips
+from ctsan.tasks.loaded_model import LoadedModel
+from ctsan.tasks.task import Example, Measured
 
 
 class Points(NamedTuple):
@@ -61,6 +64,15 @@ class StandIn:
         self.scores = list(scores)
         self.seconds = seconds
         self.seen: list[tuple[tuple[int, ...], tuple[bool, ...]]] = []
+
+    @property
+    def clips(self) -> TaskClips:
+        raise NotImplementedError  # the loop has no need of them
+
+    def measure(
+        self, members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding] | None = None
+    ) -> Measured:
+        raise NotImplementedError  # nor of this
 
     @property
     def buckets(self) -> list[int]:

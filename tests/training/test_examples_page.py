@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,7 +130,7 @@ def test_a_choice_shows_all_sentences_the_right_one_in_bold_and_the_chosen_one_t
     assert "What people said" not in page  # it is among the sentences
 
 
-def ranking(right: int, clips: Sequence[Path], **others: object) -> Example:
+def ranking(right: int, clips: Sequence[Path], **others: Any) -> Example:
     """Of 40 clips; `right` is the rank of the right one, which is the last of them if that is above five."""
     ranks = [1, 2, 3, 4, 5] if right <= 5 else [1, 2, 3, 4, right]
     ranked = [ShownClip(n, f"clip {n}", path, n == right) for n, path in zip(ranks, clips, strict=True)]

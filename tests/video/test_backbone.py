@@ -133,8 +133,9 @@ def test_a_convolution_of_keras_gives_the_same_numbers_here(tmp_path: Path) -> N
     wanted = (wanted - keras["bn_conv1/moving_mean"]) / spread * keras["bn_conv1/gamma"]
     wanted += keras["bn_conv1/beta"]
     ours = torch.nn.functional.conv2d(torch.from_numpy(patch).permute(2, 0, 1)[None], state["conv1.weight"])
-    norms = (state[f"bn1.{name}"] for name in ("running_mean", "running_var", "weight", "bias"))
-    ours = torch.nn.functional.batch_norm(ours, *norms, eps=1e-5)
+    names = ("running_mean", "running_var", "weight", "bias")
+    mean, variance, weight, bias = (state[f"bn1.{name}"] for name in names)
+    ours = torch.nn.functional.batch_norm(ours, mean, variance, weight, bias, eps=1e-5)
     np.testing.assert_allclose(ours.flatten().numpy(), wanted, rtol=1e-4)
     np.testing.assert_array_equal(state["fc.weight"].numpy(), keras["fc1000/kernel"].T)
 

@@ -16,7 +16,7 @@ from clip_making import counting, encode
 from ctsan.errors import StoreError
 from ctsan.video.backbones import find_backbone
 from ctsan.video.extraction import Outcome, Report, extract_features
-from ctsan.video.frames import MAX_FRAMES, Frames
+from ctsan.video.frames import MAX_FRAMES, Frames, sample_frames
 from ctsan.video.imported import arrays_of, import_features
 from ctsan.video.store import FeatureStore, clip_file
 
@@ -122,16 +122,15 @@ def test_a_clip_that_changes_while_it_is_read_is_done_again(
 
     path = tmp_path / "clip.mp4"
     path.write_bytes(clips[0][1].read_bytes())
-    original = module.sample_frames
 
     def then_change(path: Path, *, size: int) -> Frames:
-        frames = original(path, size=size)
+        frames = sample_frames(path, size=size)
         path.write_bytes(clips[3][1].read_bytes())
         return frames
 
     monkeypatch.setattr(module, "sample_frames", then_change)
     extract([("clip", path)], tmp_path / "f")
-    monkeypatch.setattr(module, "sample_frames", original)
+    monkeypatch.setattr(module, "sample_frames", sample_frames)
     assert extract([("clip", path)], tmp_path / "f").done == 1
     assert len(FeatureStore(tmp_path / "f")["clip"].maps) == 5
 

@@ -96,6 +96,7 @@ def test_seeking_gives_the_same_frames_as_decoding_everything(
 
     def counted(container: av.container.InputContainer, stream: av.VideoStream, time: float) -> None:
         seeks.append(time)
+        assert stream.time_base is not None
         original(container, round(time / stream.time_base), stream=stream, backward=True)
 
     monkeypatch.setattr(module, "_seek", counted)

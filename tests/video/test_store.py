@@ -116,7 +116,12 @@ def test_what_a_killed_run_did_is_known_without_reading_the_sources_again(
         fill_store(clips, tmp_path / "f", RECIPE, killed_at_the_eighth, workers=1)
     read: list[Path] = []
     digest = extraction._file_digest
-    monkeypatch.setattr(extraction, "_file_digest", lambda path: read.append(path) or digest(path))
+
+    def recorded(path: Path) -> str:
+        read.append(path)
+        return digest(path)
+
+    monkeypatch.setattr(extraction, "_file_digest", recorded)
     report = fill(clips, tmp_path / "f")
     assert report.done + report.kept == 9
     assert set(read) == {path for _, path in clips[6:]}

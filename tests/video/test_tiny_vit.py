@@ -25,7 +25,8 @@ _ORIGINAL = os.environ.get("CTSAN_TINY_VIT")  # tiny_vit_5m_224_in22k_patch.onnx
 def photograph(name: str) -> Pixels:
     """A photograph in the public domain, squashed to the size that the network takes."""
     size = BACKBONES[NAME].image_size
-    squashed: Pixels = resize(getattr(data, name)(), (size, size), preserve_range=True, anti_aliasing=True)
+    photo = getattr(data, name)()
+    squashed: Pixels = resize(photo, (size, size), preserve_range=True, anti_aliasing=True)  # type: ignore[no-untyped-call]  # of skimage
     return squashed.round().astype(np.uint8)
 
 

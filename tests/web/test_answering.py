@@ -37,6 +37,7 @@ def test_description_is_the_predictors(client: Client, clip_id: str, clip: Path,
     assert [each["word"] for each in answer["concepts"]] == [each.word for each in found.concepts]
     assert " ".join(each["word"] for each in answer["words"]) == found.caption
     weights = [each["attention"] for each in answer["words"]]
+    assert tracing.output_weights is not None
     np.testing.assert_allclose(weights, tracing.output_weights, atol=1e-3)
     assert len(answer["attended"]) == 4
     assert (answer["run"], answer["said_by"]) == ("describe", 1)

@@ -148,7 +148,7 @@ def test_batched_answers_are_those_of_single_requests(models: list[Path], corpus
             clips = [upload(client, file) for file in files]
             for clip in clips:
                 until(client, clip, "ready")
-            found = []
+            found: list[object] = []
             for what in ("description", "fill", "choose", "traces"):
                 found += clients.map(ask, [client] * len(clips), clips, [what] * len(clips))
         return found, predictor.batch_sizes

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -15,6 +16,9 @@ from clip_making import counting, encode
 from ctsan.search.indexing import index_folders
 from web.conftest import Serve
 from web.serving import found_in
+
+if TYPE_CHECKING:  # the tests are skipped where it is not installed
+    from playwright.sync_api import Browser, Page, Route
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.sync_api")
@@ -24,7 +28,7 @@ _PATIENCE = 120_000  # milliseconds
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[playwright.Browser]:
+def browser() -> Iterator[Browser]:
     with playwright.sync_playwright() as started:
         options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         with started.chromium.launch(executable_path=BROWSER, args=options) as opened:
@@ -32,7 +36,7 @@ def browser() -> Iterator[playwright.Browser]:
 
 
 @pytest.fixture
-def page(browser: playwright.Browser, server: str) -> Iterator[playwright.Page]:
+def page(browser: Browser, server: str) -> Iterator[Page]:
     """The page, freshly opened; whatever it complains of fails the test."""
     complaints: list[str] = []
     with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
@@ -54,12 +58,12 @@ def page(browser: playwright.Browser, server: str) -> Iterator[playwright.Page]:
     assert complaints == []
 
 
-def give(page: playwright.Page, clip: Path) -> None:
+def give(page: Page, clip: Path) -> None:
     page.set_input_files("#file", clip)
     page.wait_for_selector("#description:not([hidden])")
 
 
-def becomes(page: playwright.Page, expression: str) -> None:
+def becomes(page: Page, expression: str) -> None:
     """Wait for something to be true. Playwright's own way of waiting is against the page's policy."""
     end = time.monotonic() + _PATIENCE / 1000
     while not page.evaluate(expression):
@@ -67,7 +71,7 @@ def becomes(page: playwright.Page, expression: str) -> None:
         page.wait_for_timeout(50)
 
 
-def test_a_video_plays_beside_its_caption(page: playwright.Page, clip: Path) -> None:
+def test_a_video_plays_beside_its_caption(page: Page, clip: Path) -> None:
     give(page, clip)
     becomes(page, "document.getElementById('video').currentTime > 0.3")
     words = page.locator("#caption .word")
@@ -90,7 +94,7 @@ def test_a_video_plays_beside_its_caption(page: playwright.Page, clip: Path) -> 
     assert page.locator("#strip img").count() > 3
 
 
-def test_a_video_is_dropped(page: playwright.Page, clip: Path) -> None:
+def test_a_video_is_dropped(page: Page, clip: Path) -> None:
     dropped = page.evaluate_handle(
         """(content) => {
           const data = new DataTransfer();
@@ -105,7 +109,7 @@ def test_a_video_is_dropped(page: playwright.Page, clip: Path) -> None:
     assert page.is_visible("#welcome")
 
 
-def test_of_several_dropped_files_one_is_taken_and_named(page: playwright.Page, clip: Path) -> None:
+def test_of_several_dropped_files_one_is_taken_and_named(page: Page, clip: Path) -> None:
     dropped = page.evaluate_handle(
         """(content) => {
           const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0));
@@ -138,9 +142,7 @@ def test_of_several_dropped_files_one_is_taken_and_named(page: playwright.Page, 
         ("a ____", 6, "a ____ ____"),
     ],
 )
-def test_a_blank_that_is_added_stands_apart(
-    page: playwright.Page, sentence: str, caret: int, expected: str
-) -> None:
+def test_a_blank_that_is_added_stands_apart(page: Page, sentence: str, caret: int, expected: str) -> None:
     page.evaluate("document.getElementById('fill').hidden = false")
     page.evaluate("for (const part of ['clip', 'welcome']) document.getElementById(part).hidden = false")
     page.fill("#blank", sentence)
@@ -149,8 +151,8 @@ def test_a_blank_that_is_added_stands_apart(
     assert page.input_value("#blank") == expected
 
 
-def test_a_concept_word_lights_up_where_it_was_seen(page: playwright.Page, clip: Path) -> None:
-    def raised(route: playwright.Route) -> None:  # a run of one epoch may have no word that its traces raise
+def test_a_concept_word_lights_up_where_it_was_seen(page: Page, clip: Path) -> None:
+    def raised(route: Route) -> None:  # a run of one epoch may have no word that its traces raise
         answer = route.fetch().json()
         for concept in answer["concepts"]:
             concept["shares"] = [
@@ -189,7 +191,7 @@ def test_a_concept_word_lights_up_where_it_was_seen(page: playwright.Page, clip:
     assert not page.evaluate(is_lit)
 
 
-def test_attention_is_shown_as_that_of_one_of_the_models(page: playwright.Page, clip: Path) -> None:
+def test_attention_is_shown_as_that_of_one_of_the_models(page: Page, clip: Path) -> None:
     """With the words of a description that three models said, one of which attended to little else."""
     said = {
         "caption": "a cat",
@@ -221,8 +223,9 @@ def test_attention_is_shown_as_that_of_one_of_the_models(page: playwright.Page, 
     assert hint.inner_text() == f"{owed} For “cat” {among} attended to grass 75 %, man 25 %."
 
 
-def test_no_attention_is_shown_of_models_that_have_none(page: playwright.Page, clip: Path) -> None:
+def test_no_attention_is_shown_of_models_that_have_none(page: Page, clip: Path) -> None:
     said = {"caption": "a cat", "score": 1.5, "said_by": 2, "run": None, "attended": [], "concepts": []}
+    words: list[dict[str, Any]]
     words = [{"word": word, "attention": [], "owes": [], "effect": None} for word in ("a", "cat")]
     page.route("**/api/clips/*/description", lambda route: route.fulfill(json={**said, "words": words}))
     asked: list[str] = []
@@ -234,8 +237,8 @@ def test_no_attention_is_shown_of_models_that_have_none(page: playwright.Page, c
     assert not [url for url in asked if url.endswith("/traces")]
 
 
-def test_a_word_that_the_traces_lower_has_nothing_to_show(page: playwright.Page, clip: Path) -> None:
-    def lowered(route: playwright.Route) -> None:
+def test_a_word_that_the_traces_lower_has_nothing_to_show(page: Page, clip: Path) -> None:
+    def lowered(route: Route) -> None:
         answer = route.fetch().json()
         first, second, third, fourth = answer["concepts"]
         count = len(first["shares"])
@@ -270,7 +273,7 @@ def test_a_word_that_the_traces_lower_has_nothing_to_show(page: playwright.Page,
     assert page.evaluate(is_lit)
 
 
-def test_blanks_are_filled_while_typing(page: playwright.Page, clip: Path) -> None:
+def test_blanks_are_filled_while_typing(page: Page, clip: Path) -> None:
     give(page, clip)
     page.fill("#blank", "")
     page.locator("#blank").press_sequentially("the ___ moves to the ___")
@@ -282,7 +285,7 @@ def test_blanks_are_filled_while_typing(page: playwright.Page, clip: Path) -> No
     assert "___" in page.inner_text("#blank-hint")
 
 
-def test_the_best_of_five_sentences_is_marked(page: playwright.Page, clip: Path) -> None:
+def test_the_best_of_five_sentences_is_marked(page: Page, clip: Path) -> None:
     give(page, clip)
     for place, sentence in enumerate(
         ["a square moves", "a heart grows", "a shape on the water", "a small star", "a leaf moves"]
@@ -297,7 +300,7 @@ def test_the_best_of_five_sentences_is_marked(page: playwright.Page, clip: Path)
     assert float(best.removesuffix(" best")) == max(scores)
 
 
-def test_the_library_is_searched_and_a_hit_opens(page: playwright.Page) -> None:
+def test_the_library_is_searched_and_a_hit_opens(page: Page) -> None:
     page.fill("#query", "a blue square moves")
     page.keyboard.press("Enter")
     page.wait_for_selector("#results .result")
@@ -326,7 +329,7 @@ def test_the_library_is_searched_and_a_hit_opens(page: playwright.Page) -> None:
 
 
 def test_a_video_of_several_pieces_plays(
-    browser: playwright.Browser, serve: Serve, own_library: Path, big_clip: Path
+    browser: Browser, serve: Serve, own_library: Path, big_clip: Path
 ) -> None:
     index_folders([big_clip.parent], own_library, models=[])
     with serve(library=own_library) as client, browser.new_context() as context:
@@ -354,7 +357,7 @@ def test_a_video_of_several_pieces_plays(
         becomes(page, "document.getElementById('pieces').currentTime > 3")
 
 
-def test_what_is_like_a_clip_is_found_and_opens_at_its_moment(page: playwright.Page, long_clip: Path) -> None:
+def test_what_is_like_a_clip_is_found_and_opens_at_its_moment(page: Page, long_clip: Path) -> None:
     give(page, long_clip)
     page.click("#like")
     page.wait_for_selector("#results .result")
@@ -369,7 +372,7 @@ def test_what_is_like_a_clip_is_found_and_opens_at_its_moment(page: playwright.P
     becomes(page, f"document.getElementById('video').currentTime >= {start}")
 
 
-def test_a_long_video_is_told_shot_by_shot(page: playwright.Page, long_clip: Path) -> None:
+def test_a_long_video_is_told_shot_by_shot(page: Page, long_clip: Path) -> None:
     give(page, long_clip)
     page.wait_for_selector("#vtt:not([hidden])")
     assert page.locator("#shot-list li").count() == 4
@@ -382,7 +385,7 @@ def test_a_long_video_is_told_shot_by_shot(page: playwright.Page, long_clip: Pat
     page.wait_for_selector("#shot-list li:nth-child(3) [aria-current=true]")
 
 
-def test_telling_shots_shows_how_far_it_is_and_can_be_stopped(page: playwright.Page, long_clip: Path) -> None:
+def test_telling_shots_shows_how_far_it_is_and_can_be_stopped(page: Page, long_clip: Path) -> None:
     half = {"state": "reading", "progress": 0.5, "error": None, "shots": []}
     page.route("**/api/clips/*/shots", lambda route: route.fulfill(json=half))
     give(page, long_clip)
@@ -396,14 +399,14 @@ def test_telling_shots_shows_how_far_it_is_and_can_be_stopped(page: playwright.P
     page.wait_for_selector("#shots-progress-box", state="hidden")
 
 
-def test_what_the_browser_cannot_play_is_shown_by_its_frames(page: playwright.Page, tmp_path: Path) -> None:
+def test_what_the_browser_cannot_play_is_shown_by_its_frames(page: Page, tmp_path: Path) -> None:
     give(page, encode(tmp_path / "old.avi", counting(48)))
     page.wait_for_selector("#still:not([hidden])")
     assert "/pictures/" in str(page.get_attribute("#still", "src"))
     assert page.is_hidden("#video")
 
 
-def test_errors_stand_in_the_page(page: playwright.Page, tmp_path: Path) -> None:
+def test_errors_stand_in_the_page(page: Page, tmp_path: Path) -> None:
     (tmp_path / "letter.mp4").write_text("Dear all", encoding="utf-8")
     page.set_input_files("#file", tmp_path / "letter.mp4")
     page.wait_for_selector("#error:not([hidden])")
@@ -417,7 +420,7 @@ def test_errors_stand_in_the_page(page: playwright.Page, tmp_path: Path) -> None
     assert "zyx" in page.inner_text("#error")
 
 
-def test_cancelling_goes_back(page: playwright.Page, clip: Path) -> None:
+def test_cancelling_goes_back(page: Page, clip: Path) -> None:
     page.route("**/api/clips/*", lambda route: None)  # the server never answers how far it is
     page.set_input_files("#file", clip)
     page.wait_for_selector("#progress-box:not([hidden])")
@@ -430,7 +433,7 @@ def test_cancelling_goes_back(page: playwright.Page, clip: Path) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1600])
 def test_it_fits_every_screen_and_can_be_read(
-    browser: playwright.Browser, server: str, clip: Path, scheme: str, width: int
+    browser: Browser, server: str, clip: Path, scheme: Literal["light", "dark"], width: int
 ) -> None:
     with browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme) as context:
         context.set_default_timeout(_PATIENCE)
@@ -448,7 +451,7 @@ def test_it_fits_every_screen_and_can_be_read(
             assert _contrast(page, selector) >= 4.5, selector
 
 
-def _contrast(page: playwright.Page, selector: str) -> float:
+def _contrast(page: Page, selector: str) -> float:
     """Of text with what is behind it, as WCAG counts it."""
     colours = (
         page.locator(selector)

@@ -22,7 +22,7 @@ MAX_BYTES = 2**20
 def large(big_clip: Path, tmp_path: Path) -> Path:
     """A video of 48 MB, more than the socket buffers hold for a client that does not read."""
     (tmp_path / "films").mkdir()
-    file = shutil.copy(big_clip, tmp_path / "films" / "large.mp4")
+    file = Path(shutil.copy(big_clip, tmp_path / "films" / "large.mp4"))
     with file.open("r+b") as stream:
         stream.truncate(48 * MAX_BYTES + 1)  # padded with zeros, which decoders skip
     return file

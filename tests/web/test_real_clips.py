@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from commands import ctsan_here
 from ctsan.inference.predictor import Predictor
 from web.serving import running
-from web.test_page import BROWSER, becomes, browser, give, playwright
+from web.test_page import BROWSER, becomes, browser, give
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [
     pytest.mark.slow,
@@ -22,7 +26,7 @@ __all__ = ["browser"]  # a fixture here too
 
 
 @pytest.fixture(scope="module")
-def page(browser: playwright.Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[playwright.Page]:
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     store = tmp_path_factory.mktemp("library")
     ctsan_here("index", CLIPS, "--store", store)
     with (
@@ -36,7 +40,7 @@ def page(browser: playwright.Browser, tmp_path_factory: pytest.TempPathFactory) 
         yield opened
 
 
-def test_a_clip_is_described_as_by_the_command_and_its_words_are_seen_in_it(page: playwright.Page) -> None:
+def test_a_clip_is_described_as_by_the_command_and_its_words_are_seen_in_it(page: Page) -> None:
     give(page, CLIPS / "coffee.mp4")
     page.wait_for_selector("#traces:not([hidden])")
     said = Predictor.load().describe(CLIPS / "coffee.mp4")
@@ -47,7 +51,7 @@ def test_a_clip_is_described_as_by_the_command_and_its_words_are_seen_in_it(page
     becomes(page, "document.getElementById('heat').classList.contains('on')")
 
 
-def test_a_blank_is_filled_and_a_sentence_chosen(page: playwright.Page) -> None:
+def test_a_blank_is_filled_and_a_sentence_chosen(page: Page) -> None:
     page.fill("#blank", "a ____ of food on a table")
     becomes(page, "document.querySelector('#filled')?.innerText.includes('bowl')")
     choices = page.locator("#choices input")
@@ -57,7 +61,7 @@ def test_a_blank_is_filled_and_a_sentence_chosen(page: playwright.Page) -> None:
     becomes(page, f"{best} === 'a cup of coffee on a table'")
 
 
-def test_a_sentence_finds_its_clip_and_others_like_it(page: playwright.Page) -> None:
+def test_a_sentence_finds_its_clip_and_others_like_it(page: Page) -> None:
     page.fill("#query", "a cup on a table")
     page.press("#query", "Enter")
     page.wait_for_selector("#results .result")

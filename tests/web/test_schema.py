@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import schemathesis
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
@@ -41,6 +43,7 @@ def test_no_request_surprises_the_server(client: Client, clip: Path, kind: str) 
     called = 0
 
     for found in schema.get_all_operations():
+        assert isinstance(found, Ok)
         operation = found.ok()
         is_final = (operation.method.upper(), operation.path) in _FINAL
         known = {} if is_final else {"{clip_id}": ("clip_id", clip_id), "{hit_id}": ("hit_id", hit_id)}
@@ -58,7 +61,7 @@ def test_no_request_surprises_the_server(client: Client, clip: Path, kind: str) 
                 database=None,
                 suppress_health_check=list(HealthCheck),
             )
-            def check(case: schemathesis.Case) -> None:
+            def check(case: schemathesis.Case[Any]) -> None:
                 nonlocal called
                 answer = case.call(base_url=str(client.base_url))
                 called += 1

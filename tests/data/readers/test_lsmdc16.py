@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ctsan.data.corpus import BlankItem, QueryItem
+from ctsan.data.corpus import BlankItem, ChoiceItem, QueryItem
 from ctsan.data.reading import inspect_corpus, missing_clips, read_corpus
+from data.conftest import Write
 
 TIMES = "00.00.01.000\t00.00.03.000\t00.00.01.000\t00.00.03.000"
 
@@ -27,7 +28,7 @@ CAPTIONS = {
 }
 
 
-def test_captions_splits_and_movies(write):
+def test_captions_splits_and_movies(write: Write) -> None:
     root = write({**CAPTIONS, "0001_A_Film/" + clip("0001_A_Film", 1) + ".avi": ""})
     corpus = read_corpus(root)
     assert [(each.split, each.source, len(each.captions)) for each in corpus] == [
@@ -46,7 +47,7 @@ def test_captions_splits_and_movies(write):
     assert (corpus.name, corpus.format, corpus.notes) == ("LSMDC16", "lsmdc16", ())
 
 
-def test_clips_are_found_in_their_movies_folders_and_below_a_folder_of_videos(write):
+def test_clips_are_found_in_their_movies_folders_and_below_a_folder_of_videos(write: Write) -> None:
     one, other, absent = clip("0001_A_Film", 1), clip("1002_Other_2", 1), clip("0001_A_Film", 4)
     root = write({**CAPTIONS, f"0001_A_Film/{one}.avi": "", f"videos/1002_Other_2/{other}.mp4": ""})
     corpus = read_corpus(root)
@@ -57,13 +58,13 @@ def test_clips_are_found_in_their_movies_folders_and_below_a_folder_of_videos(wr
     assert len(missing_clips(corpus)) == len(corpus) - 2
 
 
-def test_the_someone_variant_is_read_in_place_of_the_first_release(write):
+def test_the_someone_variant_is_read_in_place_of_the_first_release(write: Write) -> None:
     variant = row("0001_A_Film", 1, "SOMEONE reads.")
     corpus = read_corpus(write({**CAPTIONS, "LSMDC16_annos_training_someone.csv": variant}))
     assert [each.captions for each in corpus.split("train")] == [("SOMEONE reads.",)]
 
 
-def test_multiple_choice(write):
+def test_multiple_choice(write: Write) -> None:
     wrong = ("A cat sleeps.", "Cars pass.", "He eats.", "They dance.")
     training = "".join(row("0001_A_Film", n, f"Right {n}.", *wrong) for n in range(1, 41))
     test = row("3003_LAST", 1, *wrong[:2], "She opens the door.", *wrong[2:], "3")
@@ -73,19 +74,20 @@ def test_multiple_choice(write):
     }
     corpus = read_corpus(write({**CAPTIONS, **files}))
     (item,) = corpus.items["choose", "test"]
+    assert isinstance(item, ChoiceItem)
     assert (item.clip, item.choices[item.answer], item.answer) == (
         clip("3003_LAST", 1),
         "She opens the door.",
         2,
     )
-    items = corpus.items["choose", "train"]
+    items = [item for item in corpus.items["choose", "train"] if isinstance(item, ChoiceItem)]
     assert [item.choices[item.answer] for item in items] == [f"Right {n}." for n in range(1, 41)]
     assert all(set(wrong) < set(item.choices) for item in items)
     assert set(Counter(item.answer for item in items)) == {0, 1, 2, 3, 4}
     assert read_corpus(corpus.root).items == corpus.items
 
 
-def test_several_blanks_of_one_clip_below_a_header(write):
+def test_several_blanks_of_one_clip_below_a_header(write: Write) -> None:
     header = "id\tstart\tend\tstart2\tend2\tsentence\tquestion\tanswer\n"
     sentence = "She opens the door."
     body = row("3003_LAST", 1, sentence, "She _____ the door.", "opens")
@@ -97,7 +99,7 @@ def test_several_blanks_of_one_clip_below_a_header(write):
     )
 
 
-def test_retrieval_queries_and_clips_that_only_an_item_file_names(write):
+def test_retrieval_queries_and_clips_that_only_an_item_file_names(write: Write) -> None:
     body = row("3003_LAST", 1, "She opens the door.") + row("3003_LAST", 7, "He leaves.")
     corpus = read_corpus(write({**CAPTIONS, "LSMDC16_challenge_1000_publictect.csv": body}))
     assert corpus.items["rank", "test"] == (
@@ -112,7 +114,7 @@ def test_retrieval_queries_and_clips_that_only_an_item_file_names(write):
 PARAPHRASES = "LSMDC16_paraphrased_train_subset.txt"
 
 
-def test_paraphrases_are_further_captions_of_training_clips(write):
+def test_paraphrases_are_further_captions_of_training_clips(write: Write) -> None:
     body = row("0001_A_Film", 4, "A dog runs.", "dog is running") + row(
         "0001_A_Film", 4, "A dog runs.", "A dog runs."
     )
@@ -127,7 +129,7 @@ def test_paraphrases_are_further_captions_of_training_clips(write):
     assert corpus.notes == ()
 
 
-def test_paraphrases_leave_the_official_items_as_they_are(write):
+def test_paraphrases_leave_the_official_items_as_they_are(write: Write) -> None:
     question = row("0001_A_Film", 4, "A dog runs.", "A _____ runs.", "dog")
     files = {**CAPTIONS, "LSMDC16_annos_training_FIB.csv": question}
     corpus = read_corpus(
@@ -136,7 +138,7 @@ def test_paraphrases_leave_the_official_items_as_they_are(write):
     assert corpus.items["fill", "train"] == (BlankItem(clip("0001_A_Film", 4), "A _____ runs.", "dog"),)
 
 
-def test_a_paraphrase_of_a_clip_that_no_file_has_is_counted_and_left_out(write):
+def test_a_paraphrase_of_a_clip_that_no_file_has_is_counted_and_left_out(write: Write) -> None:
     body = row("0001_A_Film", 4, "A dog runs.", "dog is running") + row(
         "0001_A_Film", 9, "Gone.", "it is gone"
     )
@@ -149,7 +151,7 @@ def test_a_paraphrase_of_a_clip_that_no_file_has_is_counted_and_left_out(write):
     )
 
 
-def test_a_paraphrase_of_a_clip_of_another_split_is_a_problem_and_is_not_learnt(write):
+def test_a_paraphrase_of_a_clip_of_another_split_is_a_problem_and_is_not_learnt(write: Write) -> None:
     body = row("0001_A_Film", 4, "A dog runs.", "dog is running")
     body += row("3003_LAST", 1, "She opens the door.", "woman opens door") + row(
         "0001_A_Film", 1, "No paraphrase."
@@ -163,7 +165,7 @@ def test_a_paraphrase_of_a_clip_of_another_split_is_a_problem_and_is_not_learnt(
     assert {each.id: each.captions for each in corpus}[clip("3003_LAST", 1)] == ("She opens the door.",)
 
 
-def test_an_official_split_that_leaks_is_noted_and_kept(write):
+def test_an_official_split_that_leaks_is_noted_and_kept(write: Write) -> None:
     captions = {**CAPTIONS, "LSMDC16_annos_val.csv": row("0001_A_Film", 8, "Rain falls.")}
     corpus, problems = inspect_corpus(write(captions))
     assert problems == []

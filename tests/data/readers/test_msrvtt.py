@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from ctsan.data.reading import missing_clips, read_corpus
+from data.conftest import Write
 
 
 def video(number: int, split: str, url: str, **more: object) -> dict[str, object]:
@@ -33,7 +34,7 @@ TRAIN_VAL = {
 TEST = {"info": {}, "videos": [video(7010, "test", "")], "sentences": sentences((7010, "a song is sung"))}
 
 
-def test_both_files_make_one_corpus(write):
+def test_both_files_make_one_corpus(write: Write) -> None:
     files = {"train_val_videodatainfo.json": TRAIN_VAL, "test_videodatainfo.json": TEST}
     clips = {"TrainValVideo/video0.mp4": "", "TestVideo/video7010.mp4": "", "video1.avi": ""}
     root = write({**files, **clips})
@@ -52,13 +53,13 @@ def test_both_files_make_one_corpus(write):
     assert missing_clips(corpus) == []
 
 
-def test_of_two_files_of_one_name_the_nearest_is_read_then_the_first_by_name(write):
+def test_of_two_files_of_one_name_the_nearest_is_read_then_the_first_by_name(write: Write) -> None:
     copies = ["z/video7010.mp4", "a/deep/video7010.mp4", "b/video7010.avi", ".old/video7010.mp4"]
     root = write({"test_videodatainfo.json": TEST, **dict.fromkeys(copies, "")})
     assert [clip.path for clip in read_corpus(root)] == [root / "b/video7010.avi"]
 
 
-def test_one_of_the_files_is_enough_and_a_clip_may_be_missing(write):
+def test_one_of_the_files_is_enough_and_a_clip_may_be_missing(write: Write) -> None:
     root = write({"test_videodatainfo.json": TEST})
     corpus = read_corpus(root)
     (problem,) = missing_clips(corpus)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from ctsan.data.reading import read_corpus
+from data.conftest import Write
 
 TEXT = """# Descriptions of the clips, one a line
 #
@@ -14,7 +15,7 @@ zz_0_5 a pan is on the stove
 MAPPING = "-aB_3c_D-9_10_15 vid1200\n-aB_3c_D-9_20_25 vid1201\n534_49_57_100_105 vid1301\n"
 
 
-def test_text_file_sources_and_the_customary_split(write):
+def test_text_file_sources_and_the_customary_split(write: Write) -> None:
     root = write({"AllVideoDescriptions.txt": TEXT, "youtube_mapping.txt": MAPPING})
     corpus = read_corpus(root)
     assert [(clip.id, clip.source, clip.split, len(clip.captions)) for clip in corpus] == [
@@ -31,9 +32,9 @@ def test_text_file_sources_and_the_customary_split(write):
     )
 
 
-def test_without_a_mapping_the_split_is_ours(write):
+def test_without_a_mapping_the_split_is_ours(write: Write) -> None:
     corpus = read_corpus(write({"AllVideoDescriptions.txt": TEXT}), seed=7)
-    sides = {clip.source: set() for clip in corpus}
+    sides: dict[str, set[str | None]] = {clip.source: set() for clip in corpus}
     for clip in corpus:
         sides[clip.source].add(clip.split)
     assert all(len(splits) == 1 for splits in sides.values())
@@ -41,7 +42,7 @@ def test_without_a_mapping_the_split_is_ours(write):
     assert corpus.notes == ("The corpus has no splits; they are generated from seed 7.",)
 
 
-def test_clips_under_their_own_or_their_mapped_names(write):
+def test_clips_under_their_own_or_their_mapped_names(write: Write) -> None:
     files = {"YouTubeClips/zz_0_5.avi": "", "vid1200.mp4": ""}
     mapping = MAPPING + "zz_0_5 vid1302\n"
     root = write({"AllVideoDescriptions.txt": TEXT, "youtube_mapping.txt": mapping, **files})
@@ -50,7 +51,7 @@ def test_clips_under_their_own_or_their_mapped_names(write):
     assert paths["-aB_3c_D-9_10_15"] == root / "vid1200.mp4"
 
 
-def test_the_table_gives_its_english_rows(write):
+def test_the_table_gives_its_english_rows(write: Write) -> None:
     table = (
         "VideoID,Start,End,WorkerID,Source,AnnotationTime,Language,Description\n"
         'a-b_c,3,9,1,clean,20,English,"a man, with a dog, walks"\n'

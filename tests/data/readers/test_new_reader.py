@@ -12,6 +12,7 @@ from ctsan.data.corpus import Clip, Corpus
 from ctsan.data.readers.files import lines_of
 from ctsan.data.reading import inspect_corpus, read_corpora, read_corpus
 from ctsan.errors import Problem
+from data.conftest import Write
 
 FILE = "sentences.tab"
 
@@ -37,7 +38,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "READERS", {"tab": mine, **reading.READERS})
 
 
-def test_a_new_format_is_recognised_split_and_united(write):
+def test_a_new_format_is_recognised_split_and_united(write: Write) -> None:
     names = [f"{number}.mp4" for number in range(20)]
     root = write({FILE: "".join(f"{name}\ta dog runs\n" for name in names)})
     corpus = read_corpus(root)
@@ -47,7 +48,7 @@ def test_a_new_format_is_recognised_split_and_united(write):
     assert len(read_corpora([root, other / "others"])) == 21
 
 
-def test_its_problems_name_the_line(write):
+def test_its_problems_name_the_line(write: Write) -> None:
     root = write({FILE: "a.mp4\ta dog runs\nb.mp4 a cat\n"})
     corpus, problems = inspect_corpus(root)
     assert [clip.id for clip in corpus] == ["a.mp4"]

@@ -96,7 +96,7 @@ export class Asking {
   }
 
   async #choose(signal) {
-    const given = [...at("choices").querySelectorAll("input")]
+    const given = [...byId("choices").querySelectorAll("input")]
       .map((input, place) => ({ place, sentence: input.value.trim() }))
       .filter(({ sentence }) => sentence);
     if (!this.#clip || given.length < 2) {
@@ -117,7 +117,7 @@ export class Asking {
     byId("choose-hint").textContent = hint;
     const most = Math.max(...scored.map(({ score }) => score));
     const least = Math.min(...scored.map(({ score }) => score));
-    [...at("choices").children].forEach((row, place) => {
+    [...byId("choices").children].forEach((row, place) => {
       const sentence = scored.find((candidate) => candidate.place === place);
       const isBest = sentence !== undefined && sentence.score === most;
       row.classList.toggle("scored", sentence !== undefined);

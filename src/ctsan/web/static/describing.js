@@ -170,7 +170,7 @@ export class Describing {
     byId("trace").setAttribute("aria-valuetext", name);
     byId("traces-off").disabled = weights === null;
     const most = Math.max(...(weights ?? [1]));
-    [...at("grid").children].forEach((cell, trace) => {
+    [...byId("grid").children].forEach((cell, trace) => {
       cell.style.setProperty("--share", weights ? (weights[trace] / most).toFixed(3) : 0);
     });
     for (const [concept, { chip }] of this.#chips) chip.setAttribute("aria-pressed", String(concept === word));
