@@ -16,8 +16,9 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ctsan.errors import StoreError, did_you_mean
+from ctsan.io.sqlite import store_errors
 from ctsan.search.growable_array import read_rows, write_rows
 from ctsan.video.shots import Shot
 
@@ -36,7 +38,6 @@ _FILE = "library.sqlite"
 _MAX_UNUSED = 0.25  # share of unused rows above which the arrays are rewritten
 _CHUNK_ROWS = 4096
 _LEGACY_ENCODINGS = "[0-9]*.npy"  # such as 2.hidden.npy
-_DAMAGE_CODES = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SCHEMA = """
 create table about (name text primary key, value text not null);
 create table contents (id integer primary key, digest text unique not null, error text);
@@ -394,21 +395,8 @@ def _check_runs(library: Library, runs: Sequence[RunFingerprint], words: Sequenc
         )
 
 
-@contextmanager
-def _store_errors(folder: Path) -> Iterator[None]:
-    """Turn SQLite errors into a `StoreError` that names the file and the remedy."""
-    try:
-        yield
-    except sqlite3.ProgrammingError:
-        raise
-    except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-        raise StoreError(
-            _damage(folder, str(error))
-            if code in _DAMAGE_CODES
-            else f"{folder / _FILE}: it cannot be opened or written ({error}). Check the disk space, the "
-            "permissions, and whether another process holds the file."
-        ) from error
+def _store_errors(folder: Path) -> AbstractContextManager[None]:
+    return store_errors(folder / _FILE, partial(_damage, folder))
 
 
 def _damage(folder: Path, what: str) -> str:

@@ -12,19 +12,20 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ctsan.errors import StoreError
 from ctsan.io.atomic import replacing
+from ctsan.io.sqlite import store_errors
 
 MANIFEST_FILE, INDEX_FILE = "manifest.json", "index.sqlite"
 
 T = TypeVar("T")
 
-_DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _IDS_PER_QUERY = 10_000
 # An id is a blob, because a file name need not be valid text.
 _SCHEMA = """
@@ -164,21 +165,8 @@ def _upsert(
     connection.executemany("delete from clips where id = ?", ((_encode(clip),) for clip in unreadable))
 
 
-@contextmanager
-def _translated_errors(path: Path) -> Iterator[None]:
-    """Raise SQLite's errors as StoreError, with the file and a remedy."""
-    try:
-        yield
-    except sqlite3.ProgrammingError:
-        raise
-    except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-        raise StoreError(
-            _damage(path, str(error))
-            if code in _DAMAGED
-            else f"{path}: it cannot be used now ({error}). Check the disk space, the permissions, and "
-            "whether another process has locked the file; then run the same command again."
-        ) from error
+def _translated_errors(path: Path) -> AbstractContextManager[None]:
+    return store_errors(path, partial(_damage, path))
 
 
 def _damage(path: Path, what: str) -> str:
