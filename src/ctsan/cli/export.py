@@ -21,7 +21,7 @@ def command(run: Path, out: Path, weights: Path | None, as_json: bool) -> None:
 
     Of a pack with several that describe, it is the one with a concept detector.
 
-    Each network is compared with PyTorch, and one that differs by more than 1e-4 is not written.
+    Each network is compared with PyTorch, and one that differs by more than 1e-3 is not written.
     examples/onnx_captions.py captions a clip with them, and needs nothing of ctsan.
 
     \b

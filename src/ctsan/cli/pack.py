@@ -19,8 +19,8 @@ from ctsan.io.messages import count
     "overrides",
     multiple=True,
     metavar="SECTION.SETTING=VALUE",
-    help="How clips are described: a setting of 'decoding' or 'rerank' [default: as in the runs]; may be "
-    "repeated.",
+    help="A setting that counts when the pack is asked, of 'decoding', 'rerank' or 'ensemble' [default: as "
+    "in the runs]; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def command(runs: tuple[Path, ...], out: Path, overrides: tuple[str, ...], as_json: bool) -> None:
