@@ -1,4 +1,4 @@
-"""What a member makes of clips, wherever its eyes are."""
+"""What a member makes of clips, wherever its clip encoder is."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def member(request: pytest.FixtureRequest, words: Words, store: FeatureStore) ->
     return LoadedModel(model.eval(), words, max_frames=10, max_words=6)
 
 
-def test_eyes_elsewhere_see_the_same(
+def test_an_encoder_on_another_device_encodes_the_same(
     member: LoadedModel[Model], clips: list[Clip], store: FeatureStore
 ) -> None:
-    eyes = deepcopy(member.model.clip_encoder)
+    device_encoder = deepcopy(member.model.clip_encoder)
     maps = [store[clip.id].maps for clip in clips[:3]]
-    own, others = (each.encode(maps) for each in (member, replace(member, eyes=eyes)))
+    own, others = (each.encode(maps) for each in (member, replace(member, device_encoder=device_encoder)))
     torch.testing.assert_close(others, own, rtol=0, atol=0)
     with torch.no_grad():
-        eyes.embedding.weight.zero_()  # what they see is what is told
+        device_encoder.embedding.weight.zero_()  # what they see is what is told
     if own.concept_words.shape[1]:
-        assert not replace(member, eyes=eyes).encode(maps).concepts.any()
+        assert not replace(member, device_encoder=device_encoder).encode(maps).concepts.any()
 
 
-def test_eyes_compute_on_one_device_only(
+def test_an_encoder_computes_on_one_device_only(
     member: LoadedModel[Model], clips: list[Clip], store: FeatureStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is on the device meta has no numbers, and nothing that is elsewhere can be computed with it."""
@@ -57,10 +57,10 @@ def test_eyes_compute_on_one_device_only(
     # The detector asks by which frames a clip has ended, to leave out some work: none of these has.
     monkeypatch.setattr(torch.Tensor, "tolist", lambda asked: [False] * len(asked))
     meta = torch.device("meta")
-    eyes = deepcopy(member.model.clip_encoder).to(meta)
+    device_encoder = deepcopy(member.model.clip_encoder).to(meta)
     maps, frame_is_real = (each.to(meta) for each in pad_maps([store[clip.id].maps for clip in clips[:3]]))
     with torch.inference_mode():
-        seen = eyes(maps, frame_is_real)
+        seen = device_encoder(maps, frame_is_real)
         with pytest.raises((RuntimeError, NotImplementedError)):
             deepcopy(member.model.clip_encoder)(maps, frame_is_real)
     assert seen.state.hidden.device == seen.concepts.device == meta

@@ -10,10 +10,10 @@ from ctsan.model.lstm import LayerNormLSTM
 
 
 class AverageDetector(LearntConceptSource):
-    """One LSTM over frames averaged over the grid takes the place of all traces.
+    """One LSTM over grid-averaged frames replaces all traces.
 
     Args:
-        lr_scale, memory: as for the traces.
+        lr_scale, memory: see `ConceptDetector`.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class AverageDetector(LearntConceptSource):
         nn.init.zeros_(self.name.bias)
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> Detection:
-        """Regions (B, N, D, h, w) as for the traces; it looks at all of every frame alike."""
+        """Regions (B, N, D, h, w) to a detection with uniform attention."""
         batch, frames, _, height, width = regions.shape
         last = self.lstm(regions.mean(dim=(3, 4)), is_real=frame_is_real)[1].top  # h_N, (B, D)
         scores = self.name(F.dropout(last, self.dropout, self.training))

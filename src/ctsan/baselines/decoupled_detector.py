@@ -1,4 +1,4 @@
-"""A detector trained before the language model, that stays as it is: Decoupled CT-SAN (appendix C.1)."""
+"""A detector trained before the language model and then frozen: Decoupled CT-SAN (appendix C.1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctsan.model.concept_detector import ConceptDetector, ConceptSource, Detecti
 
 
 class DecoupledDetector(ConceptSource):
-    """Traces over regions of its own, which nothing that is learnt later can change."""
+    """Frozen traces with their own frozen region reducer."""
 
     channel_means: Tensor
     channel_scales: Tensor
@@ -28,14 +28,14 @@ class DecoupledDetector(ConceptSource):
         self.train(mode=False)
 
     def train(self, mode: bool = True) -> Self:  # noqa: ARG002  # it is never trained here
-        """No dropout either."""
+        """Stay in evaluation mode, without dropout."""
         return super().train(mode=False)
 
     @torch.no_grad()
     def init_from(
         self, *, reduce: RegionReducer, detector: ConceptDetector, means: Tensor, scales: Tensor
     ) -> None:
-        """Take over a trained detector with all that it sees clips by."""
+        """Copy a trained detector, its region reducer and its channel statistics."""
         self.reduce.load_state_dict(reduce.state_dict())
         self.detector.load_state_dict(detector.state_dict())
         self.channel_means.copy_(means)

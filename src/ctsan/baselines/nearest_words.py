@@ -1,4 +1,4 @@
-"""The words of the nearest training clip in place of detected ones: the paper's NN-SAN (appendix C.1)."""
+"""Concept words of the nearest training clip: the paper's NN-SAN (appendix C.1)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor
 
 from ctsan.model.concept_detector import ConceptSource, Detection
 
-_SAME = 1e-3  # clips that differ by less than this share of their length are one clip
+_SAME = 1e-3  # features with a smaller relative distance are the same clip
 
 
 class NearestWords(ConceptSource):
-    """Clips are compared by their features, averaged over frames and grid.
+    """Nearest neighbour by features averaged over frames and grid.
 
-    A training clip is not its own neighbour: its words would be all right in training, and never again. Words
-    that the neighbour does not have are ruled out, so a clip may have fewer than K.
+    A training clip is not its own neighbour, because its words would be perfect in training only. Words that
+    the neighbour does not have get a score of -inf, so a clip may have fewer than K.
 
     Args:
-        max_frames: of a clip that are seen.
+        max_frames: frames used per clip.
     """
 
     known_clips: Tensor
@@ -35,22 +35,23 @@ class NearestWords(ConceptSource):
         self.register_buffer("known_shares", torch.zeros(0, num_concepts))
 
     def know(self, means: Tensor, shares: Tensor) -> None:
-        """Take in the training clips: features (clips, C), and in which share of its captions each word is.
+        """Store the training clips.
 
         Args:
-            shares: (clips, V); the K greatest are a clip's words.
+            means: (clips, C), mean features.
+            shares: (clips, V), share of a clip's captions with each word. The top K are the clip's words.
         """
         best = shares.topk(self.known_words.shape[1], dim=1)
         self.known_clips, self.known_words, self.known_shares = means, best.indices, best.values
 
     def forward(self, maps: Tensor, frame_is_real: Tensor) -> Detection:
-        """Maps (B, N, h, w, C) as they are stored; padding changes nothing."""
+        """Stored maps (B, N, h, w, C) to a detection; padding has no effect."""
         batch, frames, height, width, _ = maps.shape
         means = (maps.mean(dim=(2, 3)) * frame_is_real[..., None]).sum(dim=1)  # (B, C)
         means = means / frame_is_real.sum(dim=1, keepdim=True)
         distances = torch.cdist(means, self.known_clips, compute_mode="donot_use_mm_for_euclid_dist")
         itself = distances < _SAME * means.norm(dim=1, keepdim=True)
-        if self.training:  # mirrored, it is near itself and not the same
+        if self.training:  # a mirrored clip is close to itself, but not identical
             itself = itself.scatter(1, distances.argmin(dim=1, keepdim=True), value=True)
         nearest = distances.masked_fill(itself, torch.inf).argmin(dim=1)
         shares = self.known_shares[nearest]  # 0 where that clip has fewer words
@@ -61,7 +62,7 @@ class NearestWords(ConceptSource):
         return Detection(scores, maps.new_zeros(batch, frames, 0, height, width), maps.new_zeros(batch, 0, 1))
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """A model that is read from a file learns only there how many clips are known."""
+        """Resize the buffers first: the number of stored clips is known only from the file."""
         for name in ("known_clips", "known_words", "known_shares"):
             if (stored := state_dict.get(prefix + name)) is not None:
                 setattr(self, name, torch.empty_like(stored, device=self.known_clips.device))

@@ -11,14 +11,14 @@ from ctsan.model.concept_detector import ConceptSource, Detection
 
 
 class RandomWords(ConceptSource):
-    """Every candidate is as likely as any other, whatever is to be seen.
+    """Uniformly random candidates, independent of the content of a clip.
 
-    A clip's features are the seed: asked again, alone or beside others, it has the same words.
+    The features of a clip seed the generator, so it gets the same words each time, in any batch.
 
     Args:
-        redrawn: draw anew at every training step, so that no words can be learnt to stand for a clip; the
-            paper does not say. Otherwise a clip has the same words in training and when asked; mirrored, it
-            is another clip.
+        redrawn: draw new words at every training step, so that the model cannot memorise clips by their
+            words; the paper does not specify this. Otherwise a clip has the same words in training and at
+            inference, and a mirrored clip has others.
     """
 
     has_confidences = False
@@ -29,7 +29,7 @@ class RandomWords(ConceptSource):
         self.redrawn = redrawn
 
     def forward(self, maps: Tensor, frame_is_real: Tensor) -> Detection:  # noqa: ARG002  # what all word sources take
-        """Maps (B, N, h, w, C) as they are stored."""
+        """Stored maps (B, N, h, w, C) to a detection."""
         batch, frames, height, width, _ = maps.shape
         chance = torch.rand(batch, self.num_candidates)
         if not (self.training and self.redrawn):

@@ -1,7 +1,7 @@
-"""Sequence to sequence, video to text (Venugopalan et al., 2015): one stack of LSTMs watches, then speaks.
+"""Sequence to sequence, video to text (Venugopalan et al., 2015): one LSTM stack encodes, then decodes.
 
-Written from its paper, over the same features and with the same LSTM layers as all other systems here; of its
-two inputs, frames and optical flow, the one of frames.
+Written from its paper, with the same features and LSTM layers as all other systems here. Of its two inputs,
+frames and optical flow, only frames are used.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ctsan.model.lstm import LayerNormLSTM, State
 
 
 class S2VTStack(nn.Module):
-    """A first LSTM models the frames, a second one the words, given what the first one says.
+    """The first LSTM models the frames, the second one the words, given the output of the first.
 
-    While frames come in, there are no words, and the other way round: zeros are padding for both.
+    During encoding the word input is zero; during decoding the frame input is zero.
 
     Args:
         memory: see `LayerNormLSTM`.
@@ -42,7 +42,7 @@ class S2VTStack(nn.Module):
     def run(
         self, frames: Tensor, words: Tensor, state: State, is_real: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Frames (B, T, D) and words (B, T, E) to what the second LSTM says, (B, T, D), and both states."""
+        """Frames (B, T, D) and words (B, T, E) to outputs of the second LSTM, (B, T, D), and both states."""
         watching, speaking = (State(state.hidden[[n]], state.cell[[n]]) for n in range(2))
         seen, first = self.watch(frames, watching, is_real)
         seen = F.dropout(seen, self.dropout, self.training)
@@ -52,10 +52,10 @@ class S2VTStack(nn.Module):
 
 
 class S2VTDecoder(Decoder):
-    """The second half: words come in where frames came before.
+    """The decoding stage: the same stack, with words as input.
 
     Args:
-        stack: the one that has watched; there is no other.
+        stack: the stack that encoded the frames; its weights are shared.
     """
 
     def __init__(self, *, stack: S2VTStack, num_words: int, dropout: float = 0.2) -> None:
@@ -75,10 +75,10 @@ class S2VTDecoder(Decoder):
         related: None = None,  # noqa: ARG002  # it has none
         is_scored: Tensor | None = None,
     ) -> tuple[Decoded, State]:
-        """Words so far (B, T, E) to what follows each of them; T is a whole sentence, or one word.
+        """Predict the next word after each of the words (B, T, E); T is a whole sentence, or 1.
 
         Args:
-            is_scored: as of `CaptionDecoder`.
+            is_scored: as in `CaptionDecoder`.
         """
         words = F.dropout(words, self.dropout, self.training)
         no_frames = words.new_zeros(*words.shape[:2], self.stack.hidden_dim)

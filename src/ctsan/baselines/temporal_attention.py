@@ -1,7 +1,7 @@
-"""Temporal attention (Yao et al., 2015): before each word the decoder looks at the frames anew.
+"""Temporal attention (Yao et al., 2015): the decoder attends to the frames before each word.
 
-Written from its paper, over the same features and with the same LSTM layers as all other systems here;
-without the 3-D convolutions for local motion, which are features of their own.
+Written from its paper, with the same features and LSTM layers as all other systems here, and without the 3-D
+convolutions for local motion, which are separate features.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ctsan.model.lstm import LayerNormLSTM, State
 
 
 class FrameMean(nn.Module):
-    """The decoder's first state, from the mean frame; no LSTM runs over the frames."""
+    """The decoder's initial state, from the mean frame. No LSTM runs over the frames."""
 
     def __init__(self, *, hidden_dim: int) -> None:
         super().__init__()
@@ -33,10 +33,10 @@ class FrameMean(nn.Module):
 
 
 class FrameEncoder(ClipEncoder):
-    """A clip is its frames: they stand where concept words stand in the other models, (B, max_frames, D).
+    """Passes the frames, (B, max_frames, D), in the place of concept embeddings.
 
     Args:
-        max_frames: of a clip; shorter clips are filled up with zeros, which no frame is.
+        max_frames: frames per clip. Shorter clips are padded with zeros, which mark padding.
     """
 
     def __init__(self, *, max_frames: int, hidden_dim: int, **others: object) -> None:
@@ -80,7 +80,7 @@ class TemporalAttentionDecoder(Decoder):
             nn.init.zeros_(layer.bias)
 
     def related(self, concepts: Tensor) -> Tensor:
-        """Frames (B, N, D), which stand in the place of concept words, as every step compares them."""
+        """Projected frames (B, N, D), the same at every step. `concepts` holds the frames."""
         seen: Tensor = self.from_frame(concepts)  # (B, N, D)
         return seen
 
@@ -92,13 +92,13 @@ class TemporalAttentionDecoder(Decoder):
         related: Tensor | None = None,
         is_scored: Tensor | None = None,
     ) -> tuple[Decoded, State]:
-        """Words so far (B, T, E) and frames (B, N, D) to what follows each of the words.
+        """Predict the next word after each of the words (B, T, E), given frames (B, N, D).
 
-        A step looks by what the last one left, so there is one after the other even when all are known.
+        Attention depends on the previous state, so steps run one by one even with teacher forcing.
 
         Args:
-            related: what `related` makes of the frames, where that is known already.
-            is_scored: as of `CaptionDecoder`.
+            related: the result of `related`, if already computed.
+            is_scored: as in `CaptionDecoder`.
         """
         words = F.dropout(words, self.dropout, self.training)
         is_real = (frames != 0).any(dim=2)  # (B, N)

@@ -1,6 +1,6 @@
 """The `ctsan` command. Results go to stdout, progress and problems to stderr.
 
-Every command's module is imported only when that command runs, so that `ctsan --help` answers at once.
+A command's module is imported only when that command runs, so that `ctsan --help` is fast.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COMMANDS = {
     "backbone": "List the networks that make features, look at one, and convert weights.",
 }
 
-# Stopped at any moment, the same command goes on from what it has done.
+# Commands that resume after an interruption.
 _GO_ON = frozenset({"train", "features", "index", "tables"})
 
 
@@ -55,7 +55,7 @@ class _Echo(logging.Handler):
 
 @contextmanager
 def _messages_on_stderr() -> Iterator[None]:
-    """Print what the package logs, while a command runs."""
+    """Print the package's log records on stderr while a command runs."""
     logger, handler = logging.getLogger("ctsan"), _Echo()
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
@@ -66,7 +66,7 @@ def _messages_on_stderr() -> Iterator[None]:
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands' names and one-line helps without importing them."""
+    """A group that lists its commands with their short helps without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(COMMANDS)
@@ -112,12 +112,11 @@ def group() -> None:
 
 
 def main() -> None:
-    """Run the command; what a person can mend ends in a message, not in a traceback."""
+    """Run the command. Errors that the user can fix print a message, not a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a file name of another encoding stops nothing
-    # What is imported stays to the end. To look through it for garbage, again and again and once more when
-    # all is done, takes half a second.
+            stream.reconfigure(errors="backslashreplace")  # for file names in another encoding
+    # Imported modules live until exit. Scanning them for garbage repeatedly would take half a second.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     try:
@@ -132,7 +131,7 @@ def main() -> None:
     except CtsanError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
+    except BrokenPipeError:  # the reader of stdout has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:

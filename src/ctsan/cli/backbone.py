@@ -162,7 +162,7 @@ def _cell(probed: Mapping[str, float], name: str) -> tuple[str, ...]:
 
 
 def _probe(corpus: Path, backbones: Sequence[Backbone]) -> dict[str, float]:
-    """Precision of the ten surest words of a linear probe, on the clips that are not of the split 'train'."""
+    """Precision@10 of a linear probe for concept words, on the clips outside the split 'train'."""
     from ctsan.data.reading import read_corpus
     from ctsan.evaluation.linear_probe import probe_words
     from ctsan.training.features import features_of

@@ -1,4 +1,4 @@
-"""`ctsan choose`: the sentence that suits a clip best."""
+"""`ctsan choose`: choose the sentence that matches a clip best."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands that ask trained models about clips have in common."""
+"""Shared code of the commands that query trained models about clips."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ EFFECTS = click.option(
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a clip.")
 
-_STRONGEST = 3  # concept words that people see of a word's attention
-_LEAST_SHARE = 0.005  # of its attention: less is shown as 0.00
+_STRONGEST = 3  # concept words shown per word in text output
+_LEAST_SHARE = 0.005  # smaller attention weights would print as 0.00
 
 
 class Reply(NamedTuple):
-    """An answer about a clip, for programs and for people."""
+    """An answer about a clip, as JSON and as text."""
 
     line: dict[str, object]
     text: Iterable[str]
@@ -63,7 +63,7 @@ def ask(
     weights: Path | None,
     as_json: bool,
 ) -> None:
-    """Answer about one clip; if it cannot be read, its error is printed in place of an answer."""
+    """Print the answer about one clip, or its error if it cannot be read."""
     from ctsan.inference.predictor import Predictor
 
     predictor = Predictor.load(*models, weights=weights)
@@ -75,7 +75,7 @@ def ask(
 
 
 def print_replies(replies: Iterable[Reply | VideoError], as_json: bool) -> None:
-    """Answers as they come; a clip that cannot be read has its error in place of one, and exit code 1."""
+    """Print answers as they arrive; a clip that cannot be read prints its error and sets exit code 1."""
     failed = False
     for reply in replies:
         if isinstance(reply, VideoError):
@@ -95,7 +95,7 @@ def print_replies(replies: Iterable[Reply | VideoError], as_json: bool) -> None:
 
 @contextmanager
 def errors_in_json(as_json: bool) -> Iterator[None]:
-    """For programs, a clip that cannot be read has its error on stdout; for people it is raised."""
+    """With JSON output, print the error of an unreadable clip on stdout; otherwise let it propagate."""
     try:
         yield
     except VideoError as error:
@@ -105,7 +105,7 @@ def errors_in_json(as_json: bool) -> Iterator[None]:
 
 
 def clip_files(paths: Sequence[Path]) -> list[Path]:
-    """Files as they are; of a folder, all its clips. Each is there once.
+    """Expand folders to the clips in them; files stay as they are. Duplicates are removed.
 
     Raises:
         CorpusError: a folder holds no clips.
@@ -132,17 +132,17 @@ def words_with_confidences(found: Sequence[Concept]) -> str:
 
 
 def concept_words(found: Sequence[Concept]) -> str:
-    """`concept words: man 0.85, dog 0.31`, the words that the runs that decided have read; or ""."""
+    """Format the concept words, as `concept words: man 0.85, dog 0.31`; empty if there are none."""
     return f"concept words: {words_with_confidences(found)}" if found else ""
 
 
 def concept_line(found: Sequence[Concept]) -> list[str]:
-    """A line for people under an answer; none where no run that decided has a detector."""
+    """Format the line of concept words under an answer; no line if no answering run has a detector."""
     return [f"    {concept_words(found)}"] if found else []
 
 
 def listed_attention(found: Sequence[Attention], **where: int) -> list[dict[str, object]]:
-    """One object for each run, with the number of the sentence or blank that it is about."""
+    """Convert attention to JSON: one object per run, with the number of its sentence or blank."""
     listed = []
     for each in found:
         read, said = each.input_weights, each.output_weights
@@ -160,9 +160,9 @@ def listed_attention(found: Sequence[Attention], **where: int) -> list[dict[str,
 
 
 def attention_lines(found: Sequence[Attention]) -> Iterable[str]:
-    """Each word with the concept words that it attended to most; of a run without attention one line.
+    """Format each word with its most attended concept words; one line for a run without attention.
 
-    Words that were said are listed with the attention in saying them, others with that in reading them.
+    Generated words show output attention, given words show input attention.
     """
     for each in found:
         read, said = each.input_weights, each.output_weights
@@ -187,7 +187,7 @@ def attention_lines(found: Sequence[Attention]) -> Iterable[str]:
 
 
 def listed_effects(found: Effects | None) -> dict[str, object] | None:
-    """Every effect in nats; null where no run reads concept words."""
+    """Convert effects to JSON, in nats; null if no run reads concept words."""
     if found is None:
         return None
     return {
@@ -199,7 +199,7 @@ def listed_effects(found: Effects | None) -> dict[str, object] | None:
 
 
 def effect_lines(found: Effects | None) -> Iterable[str]:
-    """Each said word with the concept words that it owes most to, and with what it owes to all of them."""
+    """Format each word with its largest effects of concept words, and with the effect of all together."""
     from ctsan.inference.results import times_likelier
 
     if found is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Commands(click.Group):
-    """The commands, of which one is still known by its old name."""
+    """The group of commands; accepts the old name of one of them."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "people":

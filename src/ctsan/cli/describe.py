@@ -1,4 +1,4 @@
-"""`ctsan describe` and `ctsan concepts`: ask a trained model about video files."""
+"""`ctsan describe` and `ctsan concepts`: caption video files and list their concept words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ctsan.io.messages import warn
 if TYPE_CHECKING:
     from ctsan.inference.results import Description
 
-_LONG_SECONDS = 60.0  # one sentence says little of a longer video
+_LONG_SECONDS = 60.0  # one caption does not cover a longer video
 
 _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
 
@@ -142,7 +142,7 @@ def _replies(
 
 
 def _print_timing(seconds: Mapping[str, float]) -> None:
-    """Clips are decoded beside the rest, so that the parts may add up to more than the whole."""
+    """Print seconds by stage. Decoding runs in parallel, so the stages may add up to more than the total."""
     for part, spent in seconds.items():
         warn(f"{part:<9} {spent:7.2f} s")
 

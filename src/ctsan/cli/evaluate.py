@@ -1,4 +1,4 @@
-"""`ctsan evaluate`: how well trained models do on clips that they have not seen."""
+"""`ctsan evaluate`: evaluate trained models on held-out clips."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def command(
     of = "" if evaluation.split == "all" else f" of the split '{evaluation.split}'"
     click.echo(f"\nMeasured on {count(len(evaluation.answers), 'clip')}{of}.")
     for note in evaluation.notes:
-        if note != NO_JAVA:  # which was said at the start
+        if note != NO_JAVA:  # printed at the start
             warn(note)
 
 

@@ -1,4 +1,4 @@
-"""`ctsan features`: a corpus' clips to stored feature maps."""
+"""`ctsan features`: compute and store the feature maps of a corpus."""
 
 from __future__ import annotations
 
@@ -172,11 +172,13 @@ def _print_report(report: Report, folder: Path, name: str, *, as_json: bool) -> 
 def check_one_each(
     option: str, folders: Sequence[Path], corpora: Sequence[Path], *, each: str = "corpus"
 ) -> None:
-    """Args:
-        each: what corpora are given by, in their order.
+    """Check that an option is given once per corpus, or not at all.
+
+    Args:
+        each: what the option is given once for, in messages.
 
     Raises:
-        UsageError: an option that goes with each corpus is given for some only, or for more than there are.
+        UsageError: the option is given more or fewer times than there are corpora.
     """
     if folders and len(folders) != len(corpora):
         raise UsageError(

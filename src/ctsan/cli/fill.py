@@ -1,4 +1,4 @@
-"""`ctsan fill`: the word that is missing in a sentence about a clip."""
+"""`ctsan fill`: predict the missing word of a sentence about a clip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ctsan index`: make or renew a library of videos and pictures."""
+"""`ctsan index`: create or update a library of videos and pictures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STORE = click.option(
 
 
 def _address(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    """A folder right after --ray would be taken for the address."""
+    """Reject a folder right after --ray, which click would take for the address."""
     if value is None or value in ("local", "auto") or re.fullmatch(r"[^/\s]+:\d+", value):
         return value
     raise click.BadParameter(

@@ -25,10 +25,10 @@ def print_metrics(metrics: Mapping[str, float], intervals: Mapping[str, tuple[fl
 
 
 def print_json(value: object) -> None:
-    """One line, with every character as it is where stdout can take them all, and else with escapes."""
+    """Print a value as one line of JSON, escaped to ASCII only if stdout cannot encode it."""
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:  # a file name of another encoding, or a stdout of few characters
+    except UnicodeEncodeError:  # a file name in another encoding, or a stdout with a small charset
         text = json.dumps(value)
     click.echo(text)

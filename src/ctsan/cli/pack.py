@@ -1,4 +1,4 @@
-"""`ctsan pack`: trained runs to one small folder."""
+"""`ctsan pack`: pack trained runs into one small folder."""
 
 from __future__ import annotations
 

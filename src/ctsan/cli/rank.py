@@ -1,4 +1,4 @@
-"""`ctsan rank`: clips for a sentence, or sentences for a clip."""
+"""`ctsan rank`: rank clips for a sentence, or sentences for a clip."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ctsan.io.progress import progress_bar
 if TYPE_CHECKING:
     from ctsan.inference.predictor import Predictor
 
-_SHOWN = 5  # concept words beside a clip
+_SHOWN = 5  # concept words shown per clip
 
 
 @click.command("rank")
@@ -162,8 +162,10 @@ def _rank_sentences(
 
 
 def _sentences(file: Path) -> list[str]:
-    """Raises:
-    ProblemsError: the file cannot be read, or holds no sentences.
+    """Read sentences from a text file, one per line.
+
+    Raises:
+        ProblemsError: the file cannot be read, or holds no sentences.
     """
     from ctsan.data.readers.files import lines_of
     from ctsan.errors import Problem, ProblemsError

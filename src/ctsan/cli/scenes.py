@@ -1,4 +1,4 @@
-"""`ctsan describe --scenes`: a long video as a track of descriptions."""
+"""`ctsan describe --scenes`: caption the shots of a long video."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def check_scenes(clips: tuple[Path, ...], out: Path | None, *, n_best: int, attention: bool) -> None:
-    """Tell at once, and not after hours, what cannot be done.
+    """Check the arguments before the work, which may take hours.
 
     Raises:
-        UsageError: there is not one video, or its track cannot be written.
+        UsageError: the clips are not exactly one video, or the output cannot be written.
     """
     if len(clips) != 1 or clips[0].is_dir():
         raise UsageError("--scenes describes one video at a time. Name one file.")
@@ -44,7 +44,7 @@ def check_scenes(clips: tuple[Path, ...], out: Path | None, *, n_best: int, atte
 def describe_scenes(
     predictor: Predictor, video: Path, out: Path | None, *, beam: int | None, as_json: bool
 ) -> None:
-    """Describe the shots of a video, and write them as they come."""
+    """Caption the shots of a video, and write each as soon as it is ready."""
     from ctsan.io.atomic import replacing
     from ctsan.subtitles import clock
     from ctsan.video.frames import probe

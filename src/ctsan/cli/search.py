@@ -134,7 +134,7 @@ def _clock(seconds: float) -> str:
 
 
 def _write_thumbnails(found: SearchResult, folder: Path) -> dict[int, Path]:
-    """A picture of the middle of each hit, by its place; none of files that cannot be read any more."""
+    """Write the middle frame of each hit, keyed by its position; skips files that cannot be read."""
     from ctsan.errors import VideoError
     from ctsan.search.thumbnails import write_thumbnail
 

@@ -22,7 +22,9 @@ from ctsan.cli.index import STORE
     show_default=True,
     help="Another address lets other machines in; they then need the token that is printed.",
 )
-@click.option("--max-mb", type=click.IntRange(min=1), default=512, show_default=True, help="Of an upload.")
+@click.option(
+    "--max-mb", type=click.IntRange(min=1), default=512, show_default=True, help="Largest upload, in MB."
+)
 @click.option(
     "--max-minutes",
     type=click.FloatRange(min=0, min_open=True),

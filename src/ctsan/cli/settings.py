@@ -1,4 +1,4 @@
-"""`ctsan settings`: what can be set in a training, and to what."""
+"""`ctsan settings`: list the training settings and their values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command(profile: str | None, task: str | None, as_json: bool) -> None:
     from ctsan.config import PROFILES, described_settings, load_settings
 
     profiles = [profile] if profile is not None else sorted(PROFILES)
-    values = {name: load_settings(name).to_json() for name in profiles}  # refuses unknown ones
+    values = {name: load_settings(name).to_json() for name in profiles}  # raises on unknown profiles
     if task is not None:
         from ctsan.tasks.registry import task_settings
 
@@ -60,5 +60,5 @@ def command(profile: str | None, task: str | None, as_json: bool) -> None:
 
 
 def _written(value: object) -> str:
-    """As --set takes it."""
+    """Format a value as --set accepts it."""
     return str(value).lower() if isinstance(value, bool) else f"{value}"

@@ -1,4 +1,4 @@
-"""`ctsan tables`: the paper's tables for a corpus, from training to the page."""
+"""`ctsan tables`: reproduce the paper's tables on a corpus, from training to the HTML page."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def command(
     java = find_java()
     if java is None and any(training.task == "describe" for training in plan.trainings):
         warn(NO_JAVA)
-    context = _workshop(corpora, out, profile, overrides, features, plan)
+    context = _context(corpora, out, profile, overrides, features, plan)
     if not done_only:
         _train_all(context, plan)
     results, answers = results_of(context, plan, java=java)
@@ -129,7 +129,7 @@ def command(
     click.echo(f"Look at {files[-1]}; the same figures are in {', '.join(file.name for file in files[:-1])}.")
 
 
-def _workshop(
+def _context(
     corpora: tuple[Path, ...],
     out: Path,
     profile: str,
@@ -137,7 +137,7 @@ def _workshop(
     features: tuple[Path, ...],
     plan: Plan,
 ) -> ExperimentContext:
-    """Features and words, once for all runs."""
+    """Prepare the features and words that all runs share."""
     from ctsan.data.reading import read_corpora
     from ctsan.errors import UsageError
     from ctsan.experiments.plan import settings_of
@@ -179,7 +179,7 @@ def _workshop(
 
 
 def _train_all(context: ExperimentContext, plan: Plan) -> None:
-    """One run after the other, with a bar for each and the time left for all."""
+    """Train the runs one by one, with a progress bar each and the time left for all."""
     from ctsan.experiments.running import run, stored_result
 
     step_seconds: dict[str, list[float]] = {}  # seconds a step, by task
@@ -211,7 +211,7 @@ def _train_all(context: ExperimentContext, plan: Plan) -> None:
 
 
 def _seconds_left(missing: Sequence[Training], step_seconds: dict[str, list[float]], steps: int) -> float:
-    """By the step_seconds of the runs of the same task so far, or of all."""
+    """Estimate the time left from the seconds per step of finished runs of the same task, else of all."""
     everything = [seconds for some in step_seconds.values() for seconds in some]
     return sum(
         steps * sum(known) / len(known)

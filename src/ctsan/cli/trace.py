@@ -1,4 +1,4 @@
-"""`ctsan trace`: a figure or a film of where a model looks in a clip."""
+"""`ctsan trace`: draw the spatial attention of a model over a clip, as a figure or a video."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def command(
     with errors_in_json(as_json):
         frames = probe(clip)
 
-        from ctsan.inference.predictor import Predictor  # takes seconds, and all of the above is told at once
+        from ctsan.inference.predictor import Predictor  # slow import: after the checks above
 
         tracing = Predictor.load(model, weights=weights).trace(clip, concept=concept)
         shown = choose_traces(tracing, numbers, concept=concept)
@@ -93,7 +93,7 @@ def command(
 
 
 def _confidences(tracing: Tracing) -> str:
-    """Of the concept words, and in brackets those of the probe alone, where there is one."""
+    """Format the confidences of the concept words, with those of the probe alone in brackets."""
     if not tracing.has_probe:
         return words_with_confidences(tracing.raised)
     pairs = zip(tracing.raised, tracing.probe_confidences, strict=True)
@@ -108,7 +108,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _check_place(out: Path, clip: Path) -> None:
-    """Tell at once, and not after the model has run, that the file cannot be written."""
+    """Check that the output file can be written, before the model runs."""
     from ctsan.errors import UsageError
 
     if out.is_dir():

@@ -1,4 +1,4 @@
-"""`ctsan train`: learn from a corpus."""
+"""`ctsan train`: train a model on a corpus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Tasks(click.Group):
-    """One command for each task of the registry, which brings PyTorch with it."""
+    """One command per task of the registry, imported late because it imports PyTorch."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         from ctsan.tasks.registry import TASKS
@@ -161,7 +161,7 @@ def _command_for(task_name: str) -> click.Command:
             )
         except OtherProcessError as error:
             raise SystemExit(error.exit_code) from None
-        if not results:  # in the processes of torchrun after the first
+        if not results:  # under torchrun, in every process but the first
             return
         if as_json:
             members = [result.to_json() for result in results]

@@ -1,4 +1,4 @@
-"""`ctsan vectors`: word vectors that know what a sentence transformer knows."""
+"""`ctsan vectors`: distil word vectors from a sentence transformer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runs of a plan said, gathered row by row; runs that are missing leave their cells empty."""
+"""Collect the answers of a plan's runs by table row; missing runs leave their cells empty."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ctsan.experiments.results import Results, make_results, measure_all
 from ctsan.experiments.running import ExperimentContext, stored_result
 from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask
 
-Gathered = dict[tuple[str, MeasuredTask], list[Any]]  # answers of a row in a task, one a seed
-GatheredReliance = dict[tuple[str, MeasuredTask], list[Any]]  # the same by the source of concept words
+Gathered = dict[tuple[str, MeasuredTask], list[Any]]  # (row, task) -> answers, one per seed
+GatheredReliance = dict[tuple[str, MeasuredTask], list[Any]]  # the same, by source of concept words
 
 
 def gather(
     context: ExperimentContext, plan: Plan
 ) -> tuple[Gathered, dict[str, list[Mapping[str, Any]]], GatheredReliance]:
-    """Answers to the test split, how good the concept words of the description runs are, and answers with
-    other words, which older results do not have.
+    """Collect test answers, concept-word statistics of description runs, and answers with other words.
 
-    A row counts in a task only when all its seeds are there: rows are compared seed by seed on equal terms.
+    Older results lack the last. A row appears in a task only if all its seeds are done, since rows are
+    compared seed by seed.
     """
     answers: Gathered = {}
     concepts: dict[str, list[Mapping[str, Any]]] = {}
@@ -55,7 +55,7 @@ def gather(
 
 
 def results_of(context: ExperimentContext, plan: Plan, *, java: Path | None) -> tuple[Results, Gathered]:
-    """The tables of all runs that are done."""
+    """Compute the tables from all finished runs."""
     answers, concepts, reliance = gather(context, plan)
     measured, notes = measure_all(answers, concepts, context.corpus, java=java, reliance=reliance)
     return make_results(measured, plan.tables, notes, ensemble_sizes=plan.ensemble_sizes), answers

@@ -1,4 +1,4 @@
-"""Several seeds of a system as one, measured on the test split once."""
+"""Evaluate several seeds of a system as an ensemble on the test split, and cache the answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctsan.runs.trained_run import load_runs
 
 
 def answers_of(context: ExperimentContext, name: str, task: MeasuredTask, members: Sequence[Training]) -> Any:
-    """What trained runs say as one; kept until a run, its settings or what is asked changes."""
+    """Compute an ensemble's answers; cached until a run, its settings or the test split changes."""
     folders = [member.folder(context.out) for member in members]
     settings = context.settings(members[0])
     made_of = [*(weights_digest(folder) for folder in folders), context.measured_on, settings.to_json()]

@@ -1,4 +1,4 @@
-"""`ctsan.evaluate`: how well trained runs do on clips that they have not seen."""
+"""`ctsan.evaluate`: evaluate trained runs on held-out clips."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ AnySplit = Split | Literal["all"]
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What runs answered, and how good that is.
+    """The answers of runs, and their metrics.
 
     Attributes:
-        runs: that answered, together.
-        metrics: the intervals are 95 % bootstraps over the clips, of those that add up over clips.
-        tokeniser, notes: of captions; notes say what differs from official figures.
+        runs: the runs that answered as an ensemble.
+        metrics: by name. Those that are sums over clips have 95 % bootstrap intervals over the clips.
+        tokeniser, notes: for captions; notes list differences from the official metrics.
         answers: by clip.
     """
 
@@ -76,23 +76,23 @@ def evaluate(
     weights: Path | str | None = None,
     beam: int | None = None,
 ) -> Evaluation:
-    """Measure what runs answer, several of one task as one, and their concept words. No run is changed.
+    """Evaluate runs and their concept words; several runs of a task form an ensemble. Changes no run.
 
     Args:
         runs: run folders, ensembles, packs, or `default`.
-        corpus: one or several, which are used as one.
-        task: what to ask the runs; by default as the items say, else what all runs do.
-        split: of clips; by default those of the items, the test split, or all of a corpus without splits.
-        items: a file of test items to answer in place of the corpus' own.
-        features: folders that `ctsan features` filled, one for each corpus; made in the cache if none are
-            given.
-        weights: the backbone's file, where it is not installed.
-        beam: of captions; by default as the run was set.
+        corpus: one corpus, or several to join.
+        task: the task to evaluate; by default that of the items, else the one that all runs share.
+        split: clips to evaluate on; by default those of the items, else the test split, or all clips of a
+            corpus without splits.
+        items: a file of test items to use instead of the corpus' own.
+        features: folders written by `ctsan features`, one per corpus; by default made in the cache.
+        weights: file of the backbone's weights, if they are not installed.
+        beam: beam width for captions; by default the run's setting.
 
     Raises:
-        UsageError: something that is asked for does not exist or does not go together.
-        CorpusError: a corpus cannot be used as it is.
-        RunError: there is no usable run in a folder.
+        UsageError: an argument names something that does not exist, or arguments contradict each other.
+        CorpusError: a corpus has problems.
+        RunError: a folder holds no usable run.
     """
     asked = _ask(runs, corpus, task, split, items, features, weights, needs_concepts=False)
     first = next((run for run in asked.runs if run.task == asked.task), asked.runs[0])
@@ -128,10 +128,10 @@ def evaluate_reliance(
     weights: Path | str | None = None,
     beam: int | None = None,
 ) -> tuple[str, AnySplit, dict[Path, Reliance]]:
-    """How much each run of a task, by itself, relies on its concept words; arguments as of `evaluate`.
+    """Measure how much each run of a task relies on its concept words. Arguments are those of `evaluate`.
 
     Returns:
-        The task, the split, and what was measured of each run.
+        The task, the split, and the reliance of each run.
     """
     asked = _ask(runs, corpus, task, split, items, features, weights, needs_concepts=True)
     measured = {}
@@ -147,7 +147,7 @@ def evaluate_reliance(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Asked:
-    """What is asked of whom."""
+    """The runs, clips and features of one evaluation."""
 
     task: str
     split: AnySplit
@@ -171,7 +171,7 @@ def _ask(
     needs_concepts: bool,
 ) -> _Asked:
     if task is not None:
-        task_spec(task)  # before any work: is there such a task?
+        task_spec(task)  # fail early on an unknown task
     folders, corpora = _paths(runs), _paths(corpus)
     item_file = None if items is None else Path(items)
     opened = load_runs(folders)
@@ -234,10 +234,10 @@ def _with_beam(settings: Settings, beam: int | None) -> Settings:
 
 
 def _reading_concepts(runs: Sequence[TrainedRun], task: str) -> list[TrainedRun]:
-    """The runs of a task that read concept words; of its other runs it is said that they do not.
+    """Select the runs of a task that read concept words, and warn about the others.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no run of the task reads concept words.
     """
     of_task = [run for run in runs if run.task == task]
     if not of_task:
@@ -259,10 +259,10 @@ def _measured_clips(
     file: Path | None,
     questions: Sequence[Item],
 ) -> Corpus:
-    """The clips to measure on, as a test split, with their own items or those of a file.
+    """Select the clips to evaluate on, as a test split, with their own items or those of a file.
 
     Raises:
-        UsageError: its items are of another task, or about clips of another split; or no clip has captions.
+        UsageError: the items are of another task or about clips of another split, or no clip has captions.
     """
     chosen = [clip for clip in whole if split in ("all", clip.split)]
     own = [
@@ -297,10 +297,10 @@ def _measured_clips(
 
 
 def _backbone_of(runs: Sequence[TrainedRun], corpora: Sequence[Path], weights: Path | None) -> Backbone:
-    """What makes the features that runs need, where no folder of them is given.
+    """Find the backbone that computes the features of all runs.
 
     Raises:
-        UsageError: a run was trained on imported features, or runs on those of different networks.
+        UsageError: a run was trained on imported features, or the runs need different backbones.
     """
     for run in runs:
         if run.recipe.details.get("imported"):
@@ -320,8 +320,10 @@ def _backbone_of(runs: Sequence[TrainedRun], corpora: Sequence[Path], weights: P
 def _check_features(
     runs: Sequence[TrainedRun], store: FeatureStore, clips: Corpus, corpora: Sequence[Path]
 ) -> None:
-    """Raises:
-    UsageError: features were made otherwise than the runs', or of none of the clips.
+    """Check that the features fit the runs and cover some of the clips.
+
+    Raises:
+        UsageError: the features' recipe differs from the runs', or no clip has features.
     """
     backbone = store.manifest.recipe.backbone
     wrong = [

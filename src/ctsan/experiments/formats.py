@@ -1,4 +1,4 @@
-"""Results as Markdown, LaTeX, CSV and JSON; all have the same figures."""
+"""Format results as Markdown, LaTeX, CSV and JSON, all with the same figures."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def number(value: float, column: Column) -> str:
 
 
 def figure_text(cell: Cell, column: Column) -> tuple[str, str, str | None]:
-    """Mean, the rest of the figure, and the paper's."""
+    """Format a cell: its mean, the rest of the figure, and the paper's figure."""
     around = "" if cell.half_width is None else f" ± {number(cell.half_width, column)}"
     return number(cell.mean, column), around, None if cell.paper is None else number(cell.paper, column)
 
 
 def compared(claim: Checked) -> str:
-    """`CT-SAN above Base-SAN`, or as good as."""
+    """Format a claim: `CT-SAN above Base-SAN`, or `as good as`."""
     word = "above" if claim.claim.kind == "above" else "about the same as"
     return f"{label_of(claim.claim.better)} {word} {label_of(claim.claim.worse)}"
 
@@ -101,7 +101,7 @@ def _markdown_cell(cell: Cell, column: Column) -> str:
 
 
 def latex(results: Results) -> str:
-    """Each table as a tabular that needs booktabs and xcolor; published figures are grey."""
+    """Format each table as a tabular; needs booktabs and xcolor. The paper's figures are grey."""
     notes = [f"% {note}" for note in results.notes]
     return "\n".join([*notes, *(line for filled in results.tables for line in _latex(filled))])
 
@@ -144,7 +144,7 @@ def _escaped(text: str) -> str:
 
 
 def as_csv(results: Results) -> str:
-    """One line a cell."""
+    """Format one line per cell."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(_CSV_COLUMNS)

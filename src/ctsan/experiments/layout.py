@@ -1,4 +1,4 @@
-"""The paper's tables, and that of reliance on concept words: their rows and columns."""
+"""Rows and columns of the paper's tables, and of the table of reliance on concept words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TASK_TITLES: dict[MeasuredTask, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    task: MeasuredTask  # of the runs that it is measured on
+    task: MeasuredTask  # whose runs it evaluates
     metric: str
     title: str
     in_percent: bool = False
@@ -32,7 +32,7 @@ class Table:
     about: str
     rows: tuple[str, ...]  # systems and ensembles
     columns: tuple[Column, ...]
-    others: tuple[MeasuredTask, ...] = ()  # tasks whose published entries stand below
+    others: tuple[MeasuredTask, ...] = ()  # tasks whose other published entries are listed below
 
 
 _CAPTIONS = (
@@ -55,12 +55,12 @@ _DIFFERENT = Column("describe", "different", "different %", in_percent=True)
 
 
 def reliance_metric(metric: str, source: WordSource) -> str:
-    """A metric of answers with concept words of a source."""
+    """Name a metric of answers that were given with concept words from a source."""
     return f"{metric}, words: {source}"
 
 
 def changed_metric(source: WordSource) -> str:
-    """The share of answers that differ from those with the clips' own words."""
+    """Name the metric for the share of answers that differ from those with the clips' own words."""
     return f"changed, words: {source}"
 
 

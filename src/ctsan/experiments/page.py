@@ -1,4 +1,4 @@
-"""One page for a reader who knows nothing of this: what was compared, on what, and what to conclude."""
+"""The HTML page of results for a newcomer: what was compared, on which data, with which conclusions."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def page(
     trainings: Mapping[MeasuredTask, tuple[str, Mapping[str, Line]]],
     examples: Mapping[MeasuredTask, Sequence[Shown]],
 ) -> str:
-    """The page, which loads nothing.
+    """Render the page as one self-contained file.
 
     Args:
-        facts: of corpus, budget and machine.
-        trainings: by task the metric on validation, and its curve for each system.
+        facts: corpus, budget and machine.
+        trainings: by task, the validation metric and its curve for each system.
         examples: by task.
     """
     return "\n".join(

@@ -1,4 +1,4 @@
-"""What the paper printed, and what its text claims: figures on LSMDC 2016, which is another corpus."""
+"""The paper's figures and claims. They are for LSMDC 2016, a different corpus."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ COMPARED_BY: dict[MeasuredTask, str] = {
     "choose": "accuracy",
     "rank": "R@10",
 }
-# Members of its ensembles (4.2, B); in retrieval one model of multiple choice joins the six.
+# Members of the paper's ensembles (4.2, B); one multiple-choice model joins the six for retrieval.
 ENSEMBLE_SIZES: dict[MeasuredTask, int] = {"fill": 3, "choose": 6, "rank": 6}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One system above another, or as good as it, in some tasks.
+    """A claim that one system is better than, or as good as, another in some tasks.
 
-    Both start from a description model, or neither does.
+    Both are initialised from a description model, or neither is.
     """
 
     better: str
     worse: str
     tasks: tuple[MeasuredTask, ...]
-    said: str  # where and how, in few words
+    said: str  # where and how the paper states it, in short
     kind: Literal["above", "alike"] = "above"
-    better_in_paper: str | None = None  # the system whose figure the paper prints, where it is another
+    better_in_paper: str | None = None  # the system whose figure the paper prints, if different
 
 
 @cache
@@ -45,12 +45,12 @@ def _paper() -> dict[str, dict[str, dict[str, dict[str, float]]]]:
 
 
 def figure(system: str, task: MeasuredTask, metric: str) -> float | None:
-    """What the paper has for a system on LSMDC; None where it has nothing."""
+    """Return the paper's figure for a system on LSMDC; None if it has none."""
     return _paper()["systems"].get(system, {}).get(task, {}).get(metric)
 
 
 def others(*tasks: MeasuredTask) -> dict[str, dict[str, dict[str, float]]]:
-    """Other entries of the challenge with figures for these tasks: by name, task and metric."""
+    """Return other challenge entries with figures for these tasks: by name, task and metric."""
     return {
         name: figures
         for name, figures in _paper()["others"].items()

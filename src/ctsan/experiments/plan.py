@@ -1,4 +1,4 @@
-"""Which runs the asked tables need, in an order in which each finds what it starts from."""
+"""List the runs that the requested tables need, each after the runs it is initialised from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctsan.experiments.layout import TABLES, Table
 from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask
 from ctsan.tasks.registry import task_settings
 
-TrainedTask = str  # 'detect': of a detector alone
+TrainedTask = str  # 'detect' is a detector trained alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,19 @@ class Training:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     tables: tuple[Table, ...]
-    systems: tuple[str, ...]  # that are trained
+    systems: tuple[str, ...]  # to train
     trainings: tuple[Training, ...]
     seeds: int
-    ensemble_sizes: Mapping[MeasuredTask, int]  # without the model of multiple choice that joins in retrieval
+    ensemble_sizes: Mapping[MeasuredTask, int]  # excludes the multiple-choice run that joins `rank`
 
     def members(self, ensemble: str, task: MeasuredTask) -> list[Training]:
-        """The runs of an ensemble; as in the paper, one of multiple choice joins those of retrieval."""
+        """List the runs of an ensemble. As in the paper, one multiple-choice run joins the retrieval runs."""
         of = ENSEMBLES[ensemble].of
         joining = [Training("choose", of, 0)] if task == "rank" else []
         return [*(Training(task, of, seed) for seed in range(self.ensemble_sizes[task])), *joining]
 
     def has(self, ensemble: str) -> bool:
-        """Whether an ensemble is wanted."""
+        """Whether some table shows an ensemble and its system is trained."""
         shown = any(ensemble in table.rows for table in self.tables)
         return shown and ENSEMBLES[ensemble].of in self.systems
 
@@ -55,15 +55,17 @@ class Plan:
 def make_plan(
     only: Sequence[str], *, seeds: int, ensemble_sizes: Mapping[MeasuredTask, int] | None = None
 ) -> Plan:
-    """What to train for tables, systems and tasks that are named; all of them where none is.
+    """Plan the runs for the named tables, systems and tasks. Naming none of a kind selects all of it.
 
-    Tables choose what is printed. Systems and tasks choose what is trained for it.
+    Tables select what is printed; systems and tasks select what is trained for it.
 
     Args:
-        ensemble_sizes: members by task, trained where there are fewer seeds; as many as seeds if not given.
+        only: names of tables, systems and tasks.
+        ensemble_sizes: members by task; by default the number of seeds. Members beyond the seeds are trained
+            too.
 
     Raises:
-        UsageError: a name is of none, or nothing is left to train.
+        UsageError: a name is unknown, or nothing is left to train.
     """
     tasks: tuple[MeasuredTask, ...] = ("describe", "fill", "choose", "rank")
     known = (*TABLES, *SYSTEMS, *tasks)
@@ -80,7 +82,7 @@ def make_plan(
     sizes = ensemble_sizes or dict.fromkeys(tasks, seeds)
     plan = Plan(tables=tables, systems=systems, trainings=(), seeds=seeds, ensemble_sizes=sizes)
     trainings: list[Training] = []
-    for seed in range(seeds):  # all systems with one seed first: a first whole table comes soon
+    for seed in range(seeds):  # seed by seed, so that a first complete table is ready early
         for task in wanted_tasks:
             for name in systems:
                 if task in SYSTEMS[name].measured and _is_asked(name, task, tables):
@@ -99,7 +101,7 @@ def make_plan(
 
 
 def _is_asked(system: str, task: MeasuredTask, tables: Sequence[Table]) -> bool:
-    """Whether any of the tables shows a system in a task, be it as a member of an ensemble."""
+    """Whether any of the tables shows a system in a task, by itself or as an ensemble."""
     return any(
         (row == system or (row in ENSEMBLES and ENSEMBLES[row].of == system)) and column.task == task
         for table in tables
@@ -116,12 +118,12 @@ def _with_what_it_needs(training: Training) -> list[Training]:
 
 
 def is_decoupled(system: str) -> bool:
-    """Whether a detector is trained first."""
+    """Whether a system's detector is trained first, as a run of its own."""
     return "detector.kind=decoupled" in SYSTEMS[system].overrides
 
 
 def description_of(training: Training) -> Training | None:
-    """The description run that a run of another task starts from, as in the paper; None if there is none."""
+    """Return the description run that a run is initialised from, as in the paper; None if there is none."""
     can = "describe" in SYSTEMS[training.system].measured
     return (
         Training("describe", training.system, training.seed)
@@ -131,15 +133,16 @@ def description_of(training: Training) -> Training | None:
 
 
 def settings_of(training: Training, *, profile: str, overrides: Sequence[str]) -> Settings:
-    """Of a run: the profile's with its task's defaults, what was given for all, what the system is, its seed.
+    """Compute the settings of a run. In rising priority: profile, task defaults, `overrides`, system, seed.
 
-    A detector alone is that of CT-SAN. Steps are the same for all, whatever a task's default. Only a run that
-    starts from another has a clip encoder to keep.
+    - A detector trained alone has the settings of CT-SAN.
+    - All runs train for the same number of steps, whatever their task's default.
+    - training.freeze_clip_encoder holds only for runs initialised from another run.
     """
     is_detector = training.task == "detect"
     fixed = [*SYSTEMS["ct-san" if is_detector else training.system].overrides]
     if is_detector:
-        fixed += ["model.use_video=false", "detector.probe=none"]  # it has to name words by itself
+        fixed += ["model.use_video=false", "detector.probe=none"]  # the detector alone predicts the words
     if description_of(training) is None:
         fixed.append("training.freeze_clip_encoder=false")
     steps = load_settings(profile, overrides).training.steps
@@ -159,10 +162,10 @@ _REFUSED = {
 
 
 def check_overrides(plan: Plan, *, profile: str, overrides: Sequence[str]) -> None:
-    """Refuse settings that would change no run of a plan.
+    """Reject settings that would change no run of a plan.
 
     Raises:
-        UsageError: names every such setting, and why it counts for nothing.
+        UsageError: a setting has no effect. The message lists every such setting with the reason.
     """
     given = load_settings(profile, overrides).to_json()
     runs = [settings_of(one, profile=profile, overrides=overrides).to_json() for one in plan.trainings]
@@ -193,5 +196,5 @@ def check_overrides(plan: Plan, *, profile: str, overrides: Sequence[str]) -> No
 
 
 def set_names(overrides: Sequence[str]) -> list[str]:
-    """The names of settings that were given, such as `model.dropout` of `model.dropout=0.1`."""
+    """Extract the names of overridden settings, such as `model.dropout` from `model.dropout=0.1`."""
     return [override.partition("=")[0].strip() for override in overrides]

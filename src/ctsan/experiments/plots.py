@@ -1,4 +1,4 @@
-"""Pictures of results as inline SVG: figures of each seed with intervals, and trainings over their steps."""
+"""Inline SVG plots of results: metrics per seed with intervals, and training curves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ctsan.experiments.layout import Column
 from ctsan.experiments.results import FilledTable
 from ctsan.experiments.systems import label_of
 
-# Okabe and Ito's colours, which people who see fewer of them can tell apart.
+# The Okabe-Ito palette, which is safe for colour-blind readers.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a6d3b", "#6b6b6b")
 
 _ROW, _LABELS, _WIDTH, _RIGHT = 26, 180, 640, 30
@@ -19,7 +19,7 @@ Line = Sequence[tuple[float, float]]
 
 
 def dot_plot(filled: FilledTable, column: Column) -> str:
-    """One column of a table: a point for each seed, a bar for the mean, a line for its interval."""
+    """Plot one column of a table: a point per seed, a bar for the mean, a line for its interval."""
     place = filled.table.columns.index(column)
     rows = [(row.name, cell) for row in filled.rows if (cell := row.cells[place]) is not None]
     if not rows:
@@ -57,7 +57,7 @@ def dot_plot(filled: FilledTable, column: Column) -> str:
 
 
 def curves(title: str, lines: Mapping[str, Line]) -> str:
-    """A validation metric over the steps of training, a line for each system."""
+    """Plot a validation metric over the training steps, one line per system."""
     points = [point for line in lines.values() for point in line]
     if not points:
         return ""

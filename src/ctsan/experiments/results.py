@@ -1,4 +1,4 @@
-"""Runs that are done, as figures: every cell of the tables, and whether the paper's claims hold here."""
+"""Compute every cell of the tables from finished runs, and test whether the paper's claims hold."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _VERDICTS: Mapping[str, Verdict] = {
     "smaller": "does not hold",
     "within noise": "cannot tell",
 }
-FEWEST_SEEDS = 3  # with fewer there is no verdict: two trainings say too little of a third
-_ALIKE = 0.1  # of a figure: a smaller difference is a marginal one
-Answers = Mapping[tuple[str, MeasuredTask], Sequence[Mapping[str, Any]]]  # of a row in a task, one a seed
+FEWEST_SEEDS = 3  # with fewer there is no verdict: the variance between seeds is unknown
+_ALIKE = 0.1  # relative difference below which two figures count as equal
+Answers = Mapping[tuple[str, MeasuredTask], Sequence[Mapping[str, Any]]]  # one per seed
 AnswersBySource = Mapping[tuple[str, MeasuredTask], Sequence[Mapping[WordSource, Mapping[str, Any]]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """One row in one task."""
+    """The metrics of one row in one task, by seed."""
 
     seeds: tuple[dict[str, ClipStatistic], ...]  # by metric
-    plain: tuple[dict[str, float], ...]  # metrics that do not add up over clips
+    plain: tuple[dict[str, float], ...]  # metrics that are not sums over clips
     clips: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    values: tuple[float, ...]  # one a seed
+    values: tuple[float, ...]  # one per seed
     mean: float
-    half_width: float | None  # of the 95 % interval of the mean over seeds; with one seed over clips
+    half_width: float | None  # of the 95 % interval of the mean: over seeds, or over clips with one seed
     interval: Interval | None  # over clips
     is_best: bool
     paper: float | None  # on LSMDC
@@ -55,8 +55,8 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class Row:
     name: str
-    label: str  # of an ensemble with the number of its members
-    cells: tuple[Cell | None, ...]  # one a column; None where there is nothing to measure, or not yet
+    label: str  # for an ensemble, includes the number of members
+    cells: tuple[Cell | None, ...]  # one per column; None if not applicable or not done yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class FilledTable:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A claim in one task."""
+    """The verdict on a claim in one task."""
 
     claim: Claim
     task: MeasuredTask
@@ -93,12 +93,12 @@ def measure_all(
     java: Path | None,
     reliance: AnswersBySource | None = None,
 ) -> tuple[dict[tuple[str, MeasuredTask], Measured], tuple[str, ...]]:
-    """Metrics of all answers, and what differs from the official ones.
+    """Compute the metrics of all answers, and notes on differences from the official metrics.
 
     Args:
-        concepts: by row, rows of the statistics of a description run's concept words, one a seed.
-        java: what `find_java` found.
-        reliance: answers with concept words of other sources than the clips' own.
+        concepts: by table row, statistics of the description runs' concept words, one per seed.
+        java: from `find_java`.
+        reliance: answers with concept words from other sources than the clip itself.
     """
     captions = {clip.id: clip.captions for clip in corpus.split("test") if clip.captions}
     training = [caption for clip in corpus.split("train") for caption in clip.captions]
@@ -164,9 +164,9 @@ def make_results(
 
 
 def check_claims(measured: Mapping[tuple[str, MeasuredTask], Measured]) -> list[Checked]:
-    """Every claim of the paper of which both sides are there, by paired bootstrap over clips and seeds.
+    """Test every claim whose two sides are measured, by paired bootstrap over clips and seeds.
 
-    With fewer than three seeds on a side the verdict is "cannot tell"; an ensemble is one training only.
+    With fewer than three seeds on a side the verdict is "cannot tell". An ensemble counts as one seed.
     """
     checked = []
     for claim in CLAIMS:
@@ -192,14 +192,14 @@ def check_claims(measured: Mapping[tuple[str, MeasuredTask], Measured]) -> list[
 
 
 def _alike(difference: Interval, *, margin: float) -> Verdict:
-    """Whether two figures are the same for all that matters; too few clips or seeds are no proof of it."""
+    """Test for equivalence within a margin. Too few clips or seeds do not count as evidence of it."""
     if -margin <= difference.low and difference.high <= margin:
         return "holds"
     return "cannot tell" if difference.low <= 0 <= difference.high else "does not hold"
 
 
 def members_text(task: MeasuredTask, size: int) -> str:
-    """`6`, or `6 + 1` where one model of multiple choice joins those of retrieval."""
+    """Format an ensemble's size: `6`, or `6 + 1` if a multiple-choice model joins the retrieval models."""
     return f"{size} + 1" if task == "rank" else f"{size}"
 
 
@@ -258,7 +258,7 @@ def _cell(measured: Measured, row: str, column: Column) -> Cell | None:
 
 
 def _shown(value: float | None) -> float | None:
-    """As it is printed: what looks the same is equally good."""
+    """Round as printed, so that equal figures count as equally good."""
     return None if value is None else round(value, 3)
 
 

@@ -1,4 +1,4 @@
-"""Train one run of the tables and measure it on the test split; what is done is not done again."""
+"""Train one run of the tables and evaluate it on the test split. Stored results are reused."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from ctsan.training.initialisation import set_up_task
 from ctsan.training.loop import Progress, train_loop
 from ctsan.video.store import FeatureStore
 
-RESULT_FILE = "test.json"  # beside a run's weights, once it is trained and measured
-_BEAM = 5  # unless decoding.beam is set
+RESULT_FILE = "test.json"  # in the run folder, once the run is trained and evaluated
+_BEAM = 5  # default; decoding.beam overrides it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExperimentContext:
-    """What all runs share."""
+    """What all runs of an experiment share."""
 
     out: Path
     profile: str
@@ -59,20 +59,20 @@ class ExperimentContext:
 
     @property
     def beam(self) -> int:
-        """Of the captions that are measured."""
+        """The beam width of the captions that are evaluated."""
         given = load_settings(self.profile, self.overrides).decoding.beam
         return given if "decoding.beam" in set_names(self.overrides) else _BEAM
 
     @cached_property
     def measured_on(self) -> str:
-        """A digest of the features' kind and of everything that is asked of the test split."""
+        """A digest of the feature recipe and of the clips, captions and items of the test split."""
         items = [[*place, *own] for place, own in self.corpus.items.items() if place[1] == "test"]
         clips = [(clip.id, clip.captions) for clip in self.corpus.split("test")]
         told = repr((self.store.manifest.recipe, clips, items))
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     def test_task(self, task: str, settings: Settings, model: Any) -> Task[Any]:
-        """A task that is measured on the test clips and knows no others."""
+        """Build a task that evaluates on the test clips and contains no others."""
         own = {place: items for place, items in self.corpus.items.items() if place[1] == "test"}
         clips = replace(self.corpus, clips=self.corpus.split("test"), items=own)
         searching = replace(settings, decoding=replace(settings.decoding, beam=self.beam))
@@ -80,7 +80,10 @@ class ExperimentContext:
 
 
 def stored_result(context: ExperimentContext, training: Training) -> dict[str, Any] | None:
-    """What a run that is done said and took; None if it is not, or was trained or measured otherwise."""
+    """Read the stored result of a run.
+
+    None if there is none, or if settings, features or test split have changed since.
+    """
     file = training.folder(context.out) / RESULT_FILE
     try:
         result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -90,7 +93,7 @@ def stored_result(context: ExperimentContext, training: Training) -> dict[str, A
         raise RunError(f"{file}: it is damaged ({error}). Delete it, and it is made again.") from None
     is_same = (
         settings_from_json(result.get("settings")) == context.settings(training)
-        and result.get("measured_on", context.measured_on) == context.measured_on  # not said by older ones
+        and result.get("measured_on", context.measured_on) == context.measured_on  # older results lack it
     )
     return result if is_same else None
 
@@ -98,7 +101,7 @@ def stored_result(context: ExperimentContext, training: Training) -> dict[str, A
 def run(
     context: ExperimentContext, training: Training, on_progress: Callable[[Progress], None] | None = None
 ) -> dict[str, Any]:
-    """Train, or go on, or find it done, and measure."""
+    """Train or resume a run and evaluate it; return the stored result if it is up to date."""
     if (done := stored_result(context, training)) is not None:
         return done
     folder, settings = training.folder(context.out), context.settings(training)
@@ -127,12 +130,12 @@ def run(
         if training.task != "detect":
             result |= _measured(context, training, settings, task.model)
         write_json(folder / RESULT_FILE, result)
-        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)  # four times the weights, of hundreds of runs
+        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)  # four times the size of the weights
     return result
 
 
 def _steps_done(folder: Path) -> int:
-    """Roughly: the last row of the metrics."""
+    """Estimate the steps done so far from the last row of the metrics."""
     from ctsan.training.metrics import METRICS_FILE, read_metrics
 
     if not (folder / CHECKPOINT_FILE).exists():
@@ -142,7 +145,7 @@ def _steps_done(folder: Path) -> int:
 
 
 def prepared(context: ExperimentContext, training: Training, settings: Settings) -> Task[Any]:
-    """The run's folder, and its task with the model that it starts with."""
+    """Create the run's folder, and build its task with the initial model."""
     folder, words, store = training.folder(context.out), context.words, context.store
     source = description_of(training)
     trained = load_runs([source.folder(context.out)])[0].loaded.model if source else None
@@ -221,9 +224,9 @@ def _origin(context: ExperimentContext, settings: Settings, source: Training, tr
 def _measured(
     context: ExperimentContext, training: Training, settings: Settings, model: nn.Module
 ) -> dict[str, Any]:
-    """What a trained model says of the test clips, by task, and how good its concept words are there.
+    """Evaluate a trained model on the test clips: its answers by task, and its concept words.
 
-    And what it says with another clip's words and with none, if it reads concept words.
+    For a model that reads concept words, also its answers with another clip's words and with none.
     """
     model.eval()
     member: LoadedModel[Any] = LoadedModel(

@@ -1,4 +1,4 @@
-"""The words of all runs of a folder: prepared once, and the same for every system and seed."""
+"""The words of all runs in a folder: prepared once, shared by every system and seed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _FILE, _FOLDER = "words.json", "words"
 
 
 def words_for(corpus: Corpus, out: Path, settings: Settings) -> Words:
-    """Those of the training captions, kept beside the runs.
+    """Prepare or load the words of the training captions, stored next to the runs.
 
     Raises:
-        UsageError: the folder's runs were begun with other captions or sizes.
+        UsageError: the folder's runs were started with other captions or sizes.
     """
     captions = list(corpus.captions("train"))
     made_of = {
@@ -42,5 +42,5 @@ def words_for(corpus: Corpus, out: Path, settings: Settings) -> Words:
         seed=0,
     )
     words.save(out / _FOLDER)
-    write_json(file, made_of)  # the last: words are whole
+    write_json(file, made_of)  # written last: marks the words as complete
     return words

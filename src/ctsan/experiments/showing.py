@@ -1,4 +1,4 @@
-"""Test clips to look at, chosen by a rule, with what CT-SAN and the others say of them."""
+"""Select example test clips by a fixed rule, with the answers of CT-SAN and the other systems."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BESIDE: Mapping[MeasuredTask, tuple[str, ...]] = {
 @dataclass(frozen=True, slots=True)
 class Shown:
     example: Example
-    others: tuple[tuple[str, str], ...]  # systems, and what they say
+    others: tuple[tuple[str, str], ...]  # (system, answer)
 
 
 def shown_examples(
@@ -70,7 +70,7 @@ def _right_and_wrong(examples: Sequence[Example]) -> list[Example]:
 
 
 def _said(task: MeasuredTask, answer: Any) -> str:
-    """A clip's answer, or the first of its answers, in words."""
+    """Format a clip's answer, or the first of several, as text."""
     match task:
         case "describe":
             return str(answer)

@@ -1,4 +1,4 @@
-"""How the page of the tables looks; light or dark, as the reader's system is."""
+"""CSS of the tables page; follows the system's light or dark theme."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every system that is compared: a name, what it is, and the settings in which it differs from CT-SAN."""
+"""The systems compared: name, description, and the settings in which each differs from CT-SAN."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ ALL: tuple[MeasuredTask, ...] = ("describe", "fill", "choose", "rank")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """What is trained with every seed, and measured."""
+    """A system that is trained with every seed and evaluated."""
 
     name: str
     label: str
     about: str
     measured: tuple[MeasuredTask, ...]
     overrides: tuple[str, ...] = ()
-    learns: str | None = None  # one training for all that is measured; by default one for each
+    learns: str | None = None  # one training task for all evaluated tasks; by default one each
 
     def training(self, measured: MeasuredTask) -> str:
-        """The task to train for what is measured."""
+        """Return the task to train for an evaluated task."""
         return self.learns or measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensemble:
-    """All seeds of a system as one."""
+    """All seeds of a system as an ensemble."""
 
     name: str
     label: str
@@ -178,7 +178,7 @@ SYSTEMS: dict[str, System] = {
             label="Dual encoder",
             about="order-free: a bag of words against the mean of all frames; one training for both tasks",
             measured=("choose", "rank"),
-            overrides=("retrieval.phrases=0",),  # they reorder captions, and it makes none
+            overrides=("retrieval.phrases=0",),  # phrases rerank captions; this system generates none
             learns="embed",
         ),
     )

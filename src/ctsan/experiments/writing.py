@@ -1,4 +1,4 @@
-"""The tables in all their forms, into one folder."""
+"""Write the tables in all formats into one folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILES = ("tables.md", "tables.tex", "tables.csv", "tables.json", "tables.html")
 def write_tables(
     context: ExperimentContext, plan: Plan, results: Results, answers: Gathered, *, command: str
 ) -> list[Path]:
-    """Write all forms; the same runs give the same bytes."""
+    """Write all formats. Deterministic: the same runs give the same bytes."""
     title = f"CT-SAN and what it is compared with, on {context.corpus.name}"
     facts = facts_of(context, plan, command)
     texts = {
@@ -45,13 +45,13 @@ def write_tables(
     }
     for name, text in texts.items():
         with replacing(context.out / name) as temporary:
-            temporary.write_text(text, encoding="utf-8", errors="replace")  # file names may be no text
+            temporary.write_text(text, encoding="utf-8", errors="replace")  # for names that are not UTF-8
     write_json(context.out / "tables.json", as_json(results, facts))
     return [context.out / name for name in FILES]
 
 
 def facts_of(context: ExperimentContext, plan: Plan, command: str) -> list[tuple[str, str]]:
-    """On what, with how much, and where the figures were made."""
+    """List the corpus, budget and machine behind the figures."""
     corpus, settings = context.corpus, context.settings(plan.trainings[0])
     training = settings.training
     splits = ", ".join(f"{len(corpus.split(split))} {split}" for split in ("train", "val", "test"))
@@ -83,7 +83,7 @@ def facts_of(context: ExperimentContext, plan: Plan, command: str) -> list[tuple
 
 
 def _trainings(context: ExperimentContext, plan: Plan, task: MeasuredTask) -> tuple[str, Mapping[str, Line]]:
-    """The primary metric on validation at each evaluation, a mean over the seeds that are done."""
+    """Return the primary validation metric at each evaluation, averaged over the finished seeds."""
     metric = TASKS[task].primary_metric
     lines = {}
     for name in plan.systems:
@@ -101,6 +101,6 @@ def _curve(file: Path, metric: str) -> dict[int, float]:
 
 
 def _mean(curves: Sequence[Mapping[int, float]]) -> list[tuple[float, float]]:
-    """Over seeds, at the steps that all have."""
+    """Average over seeds, at the steps that all have."""
     steps = sorted(set.intersection(*(set(curve) for curve in curves)))
     return [(step, sum(curve[step] for curve in curves) / len(curves)) for step in steps]

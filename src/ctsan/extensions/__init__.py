@@ -1,1 +1,1 @@
-"""What the paper does not have: the joint embedding of sentences and clips, and probes of mean features."""
+"""Parts that are not in the paper: a joint embedding of sentences and clips, and probes of mean features."""

@@ -1,8 +1,8 @@
-"""A joint embedding of sentences and clips, without any order of words or frames.
+"""A joint embedding of sentences and clips that ignores the order of words and frames.
 
-A clip is the mean of its features and a sentence a weighted bag of its words, each brought to a vector of
-length one; how well they suit each other is the cosine between them. It knows far less than CT-SAN, and it is
-quick: clips are embedded once, whatever the query, and their nearest ones are found in an index.
+A clip is embedded from its mean feature, a sentence from a weighted bag of words. Both embeddings have length
+one, and the score of a pair is their cosine. The model is weaker than CT-SAN, but fast: clips are embedded
+once, independently of the query, and the nearest ones can be looked up in an index.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from ctsan.model.choice_model import Scored
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.score_scale import ScoreScale
 
-_RIDGE = 1000.0  # as much as so many clips that tell nothing
-_OTHERS = 0.05  # of a clip's weight has one that others have captioned
-_NOTHING = 1e-6  # a guessed bag is as good as none
-_AT_ONCE = 4096  # sentences
-_HIDDEN_DROPOUT = 0.3  # of the perceptron
+_RIDGE = 1000.0  # penalty
+_OTHERS = 0.05  # weight of an external clip; own clips have 1
+_NOTHING = 1e-6  # predicted bags with a smaller mean norm count as zero
+_AT_ONCE = 4096  # sentences per batch
+_HIDDEN_DROPOUT = 0.3  # in the MLP
 
 
 class Matches(NamedTuple):
-    """How often it is right that a query has a match, or has none, as a share of queries."""
+    """Share of queries for which the decision "match" or "no match" is correct."""
 
-    found: float  # with their clips
-    none: float  # without their clips and those that are most like them
-    none_alone: float  # without their clips only, where others may suit as well
+    found: float  # "match", with the query's clip in the set
+    none: float  # "no match", without that clip and those most similar to it
+    none_alone: float  # "no match", without that clip only; similar clips may still match
 
 
 class MatchCalibration(NamedTuple):
     threshold: float  # in standard deviations of a query's scores
-    growth: float | None  # of the best score for each doubling of the clips, over log 2; None of one clip
+    growth: float | None  # slope of the best score over log(num_clips); None with too few clips
     num_clips: int
     rates: Matches
 
 
 class DualEncoder(ScoreScale):
-    """Scores are cosines.
+    """Score sentences and clips by the cosine of their embeddings.
 
     Args:
-        joint_dim: of the vectors that are compared.
-        clip_dropout: of the mean features; a few hundred clips are soon known by heart.
-        hidden_dim: of a perceptron beside the linear map of clips; 0 for none.
-        num_phrases: of a phrase probe, which tells what a sentence would be worth; 0 for none.
+        joint_dim: size J of the embeddings.
+        clip_dropout: dropout rate of the mean features, against overfitting small corpora.
+        hidden_dim: hidden size of an MLP that is added to the linear map of clips; 0 for none.
+        num_phrases: vocabulary size of a phrase probe, which predicts the CIDEr of sentences; 0 for none.
     """
 
     match_threshold: Tensor
@@ -73,14 +73,14 @@ class DualEncoder(ScoreScale):
         self.clip_encoder = clip_encoder
         self.clip_dropout = clip_dropout
         words, embedding_dim = clip_encoder.embedding.weight.shape
-        self.weigh = nn.Embedding(words, 1)  # how much a word says of a clip
+        self.weigh = nn.Embedding(words, 1)  # logit of a word's weight in its bag
         nn.init.zeros_(self.weigh.weight)
         self.from_words = nn.Linear(embedding_dim, joint_dim, bias=False)
         channels = len(clip_encoder.channel_means)
         self.from_clip = nn.Linear(channels, joint_dim)
         self.perceptron = _perceptron(channels, hidden_dim, joint_dim) if hidden_dim else None
         self.phrases = PhraseProbe(channels=channels, num_phrases=num_phrases) if num_phrases else None
-        # From which score on the best of some clips is said to suit a query: see `fit_matches`.
+        # Threshold above which the best clip is a match for a query: see `fit_matches`.
         for name in ("match_threshold", "match_growth", "match_clips", "match_accuracy"):
             self.register_buffer(name, torch.zeros(()))
 
@@ -90,15 +90,15 @@ class DualEncoder(ScoreScale):
 
     @torch.no_grad()
     def fit(self, means: Tensor, captions: Sequence[Sequence[Sequence[int]]], is_own: Tensor) -> None:
-        """Begin with a linear regression of captions' bags of words on training clips.
+        """Initialise by ridge regression from mean features to the captions' bags of words.
 
-        Bags and clips are compared in the directions in which the guessed bags of clips differ most. Where
-        all captions are alike there are none, and it begins as it is.
+        The joint space is spanned by the principal directions of the predicted bags. If all captions are
+        alike, there are no such directions, and the weights are left unchanged.
 
         Args:
-            means: (n, C), the clips' mean features.
-            captions: of each clip, in numbers of words.
-            is_own: (n,), False of clips that others have captioned.
+            means: (n, C), mean features of the clips.
+            captions: word ids of the captions of each clip.
+            is_own: (n,), False for external clips.
         """
         clip_of = torch.tensor([clip for clip, own in enumerate(captions) for _ in own])
         read = [torch.tensor(caption) for own in captions for caption in own]
@@ -124,7 +124,7 @@ class DualEncoder(ScoreScale):
         self.from_clip.weight[:kept] = (directions @ weight / size).to(self.from_clip.weight)
 
     def embed_clips(self, encoding: ClipEncoding) -> Tensor:
-        """(B, J), of length one."""
+        """Embeddings of encoded clips, (B, J), of length one."""
         pooled = F.dropout(encoding.state.top, self.clip_dropout, self.training)
         embedded = self.from_clip(pooled)
         if self.perceptron is not None:
@@ -132,7 +132,7 @@ class DualEncoder(ScoreScale):
         return F.normalize(embedded, dim=1)
 
     def embed_sentences(self, words: Tensor) -> Tensor:
-        """Sentences (M, T), padded with 0, to (M, J), of length one."""
+        """Embeddings of sentences (M, T), padded with 0: (M, J), of length one."""
         return F.normalize(self.from_words(self._bags(words)), dim=1)
 
     def _bags(self, words: Tensor) -> Tensor:
@@ -140,12 +140,12 @@ class DualEncoder(ScoreScale):
         return torch.einsum("mt,mte->me", weights, self.clip_encoder.embedding(words))
 
     def forward(self, words: Tensor, is_real: Tensor, encoding: ClipEncoding) -> Scored:  # noqa: ARG002  # padding is 0
-        """The score of each sentence and the clip in its row; no attention weights."""
+        """Score each sentence with the clip in its row. There are no attention weights."""
         return Scored((self.embed_sentences(words) * self.embed_clips(encoding)).sum(dim=1), None)
 
     @torch.no_grad()
     def set_matches(self, calibration: MatchCalibration) -> None:
-        """Take over what `fit_matches` found."""
+        """Store the result of `fit_matches` in the buffers."""
         self.match_threshold.fill_(calibration.threshold)
         self.match_clips.fill_(calibration.num_clips)
         self.match_accuracy.fill_((calibration.rates.found + calibration.rates.none) / 2)
@@ -153,25 +153,26 @@ class DualEncoder(ScoreScale):
             self.match_growth.fill_(calibration.growth)
 
     def match_score(self, num_clips: int) -> float:
-        """From which score, in standard deviations, the best of so many clips is a match."""
+        """Score, in standard deviations, from which the best of `num_clips` clips is a match."""
         doublings = math.log(max(num_clips, 1) / max(float(self.match_clips), 1.0))
         return float(self.match_threshold) + float(self.match_growth) * doublings
 
 
 @torch.no_grad()
 def fit_matches(scores: Tensor, right: Tensor, likeness: Tensor) -> MatchCalibration:
-    """From which score on a best clip is a match, and how often that is right.
+    """Choose the score from which the best clip counts as a match, and measure how often that is correct.
 
-    Each query is asked twice: with the clip that it was written for among the others, and without it and
-    the fifth of all clips that are most like it, for those may suit as well. A query's scores count in
-    standard deviations from their mean over the clips, for some queries score high with all. The
-    threshold is where the best scores of both cases part best. The best of many clips scores higher than
-    the best of few, by about the same for each doubling: how much is learnt from halves of the clips.
+    Each query is evaluated twice: on all clips, and without the fifth of all clips most similar to its own
+    clip, that clip included, because similar clips may match as well. Scores are standardised per query,
+    because some queries score high with all clips. The threshold maximises the sum of both accuracies.
+
+    The best score grows with the number of clips, by about the same amount for each doubling. The slope is
+    estimated from halves of the clips.
 
     Args:
         scores: (Q, clips).
-        right: (Q,), places of the clips that queries were written for.
-        likeness: (clips, clips), cosines of the clips' vectors.
+        right: (Q,), column of the clip that each query was written for.
+        likeness: (clips, clips), cosines of the clip embeddings.
     """
     num_clips = scores.shape[1]
     scores = standardised(scores, scores)
@@ -193,14 +194,14 @@ def fit_matches(scores: Tensor, right: Tensor, likeness: Tensor) -> MatchCalibra
 
 
 def _perceptron(channels: int, hidden_dim: int, joint_dim: int) -> nn.Sequential:
-    """Clips' features to what is added to their linear map: nothing, to begin with."""
+    """An MLP whose output is added to the linear map of clips. It is initialised to output 0."""
     last = nn.Linear(hidden_dim, joint_dim, bias=False)
     nn.init.zeros_(last.weight)
     return nn.Sequential(nn.Linear(channels, hidden_dim), nn.GELU(), nn.Dropout(_HIDDEN_DROPOUT), last)
 
 
 def standardised(scores: Tensor, among: Tensor) -> Tensor:
-    """Scores of queries (Q, …) in standard deviations from the mean of those with some clips (Q, C)."""
+    """Standardise scores (Q, …) per query, by the mean and standard deviation of `among` (Q, C)."""
     spread = among.std(dim=1, correction=0, keepdim=True).clamp(min=1e-6)
     return (scores - among.mean(dim=1, keepdim=True)) / spread
 
@@ -208,16 +209,16 @@ def standardised(scores: Tensor, among: Tensor) -> Tensor:
 def in_batch_loss(
     sentences: Tensor, clips: Tensor, clip_of_sentence: Tensor, *, temperature: float
 ) -> Tensor:
-    """Each sentence must find its clip among those of the batch, and each clip's sentence among the others'.
+    """Symmetric contrastive loss with in-batch negatives (InfoNCE): sentence to clip and clip to sentence.
 
     Args:
         sentences: (M, J).
-        clips: (B, J), each there once.
-        clip_of_sentence: (M,); a clip's other sentences are no negatives.
+        clips: (B, J), each clip once.
+        clip_of_sentence: (M,). Other sentences of the same clip are not negatives.
     """
     scores = sentences @ clips.mT / temperature  # (M, B)
     to_clips = F.cross_entropy(scores, clip_of_sentence)
-    of_own_clip = scores[:, clip_of_sentence].mT  # (M, M): sentence m's clip with all sentences
+    of_own_clip = scores[:, clip_of_sentence].mT  # (M, M): the clip of sentence m with all sentences
     rows = torch.arange(len(sentences), device=scores.device)
     same_clip = clip_of_sentence[:, None] == clip_of_sentence
     same_clip[rows, rows] = False

@@ -1,8 +1,9 @@
-"""What people would say of a clip, by its mean feature alone: phrases of one to four words.
+"""Expected CIDEr of a sentence for a clip without captions, from the clip's mean feature.
 
-Not in the paper. CIDEr (Vedantam et al., 2015) is the likeness of a sentence's phrases and those of a clip's
-captions. Captions of a new clip are not known, but how much each phrase would weigh in them can be guessed by
-a linear regression on its mean feature, and so can the CIDEr of any sentence: of several it tells the best.
+Not in the paper. CIDEr (Vedantam et al., 2015) is the mean cosine between the tf-idf vectors of a sentence's
+n-grams (here: phrases, n = 1 to 4) and those of the reference captions. It is linear in the references'
+vectors, so a ridge regression from mean features to these vectors predicts the CIDEr of any sentence. The
+prediction ranks several hypotheses for one clip.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-LONGEST = 4  # words of a phrase
+LONGEST = 4  # most words in a phrase
 
-_RIDGE = 3000.0  # as much as so many clips that tell nothing
-_OTHERS = 0.05  # of a clip's weight has one that others have captioned
-_WORDS = 1 << 15  # four of so many words make one number for certain; with more, few phrases share theirs
-_MOST_WORDS = 30  # of a caption
-_NO_PHRASE = torch.iinfo(torch.long).max  # after all keys of phrases
+_RIDGE = 3000.0  # penalty
+_OTHERS = 0.05  # weight of an external clip; own clips have 1
+_WORDS = 1 << 15  # base of phrase keys: four words fit into 60 bits; word ids above it may cause collisions
+_MOST_WORDS = 30  # captions are truncated to this length
+_NO_PHRASE = torch.iinfo(torch.long).max  # fills unused keys; sorts after all phrases
 
 
 class PhraseProbe(nn.Module):
-    """Ridge regression of few directions, worked out before any training and left as it is.
+    """Low-rank ridge regression, solved in closed form before training and then fixed.
 
     Args:
-        channels: of the mean features.
-        num_phrases: those that most clips have in their captions; there may be fewer.
-        directions: in which what is said of clips differs most.
+        channels: size of the mean features.
+        num_phrases: size of the phrase vocabulary: the phrases used for most clips. There may be fewer.
+        directions: rank of the regression.
     """
 
     keys: Tensor
@@ -42,20 +43,20 @@ class PhraseProbe(nn.Module):
     def __init__(self, *, channels: int, num_phrases: int, directions: int = 64) -> None:
         super().__init__()
         self.register_buffer("keys", torch.full((num_phrases,), _NO_PHRASE))  # sorted
-        self.register_buffer("rarity", torch.zeros(num_phrases))  # CIDEr's weight of a phrase
-        self.register_buffer("often", torch.zeros(num_phrases))  # its mean share in captions
+        self.register_buffer("rarity", torch.zeros(num_phrases))  # idf
+        self.register_buffer("often", torch.zeros(num_phrases))  # mean tf-idf weight over own clips
         self.register_buffer("phrase", torch.zeros(num_phrases, directions))
         self.register_buffer("clip", torch.zeros(directions, channels))
-        self.register_buffer("unheard", torch.ones(()))  # the rarity of all other phrases
+        self.register_buffer("unheard", torch.ones(()))  # idf of all other phrases
 
     @torch.no_grad()
     def fit(self, means: Tensor, captions: Sequence[Sequence[Sequence[int]]], is_own: Tensor) -> None:
-        """Learn from training clips.
+        """Fit to training clips.
 
         Args:
-            means: (n, C), the clips' mean features as `forward` will get them.
-            captions: of each clip, in numbers of words.
-            is_own: (n,), False of clips that others have captioned, who use phrases as often as they like.
+            means: (n, C), mean features of the clips, preprocessed as for `weigh`.
+            captions: word ids of the captions of each clip.
+            is_own: (n,), False for external clips, whose phrase frequencies may differ.
         """
         clip_of = torch.tensor([clip for clip, own in enumerate(captions) for _ in own])
         read = [torch.tensor(caption[:_MOST_WORDS]) for own in captions for caption in own]
@@ -65,7 +66,7 @@ class PhraseProbe(nn.Module):
         places, shares = self._shares(keys)
         known = places >= 0
         shares = shares / torch.bincount(clip_of)[clip_of][:, None, None]
-        weights = torch.sparse_coo_tensor(  # of phrases in clips, of which most are 0
+        weights = torch.sparse_coo_tensor(  # mean tf-idf weights, (phrases, clips)
             torch.stack([places[known], clips[known]]),
             shares[known].double(),
             (len(self.keys), len(captions)),
@@ -74,14 +75,14 @@ class PhraseProbe(nn.Module):
         seen = means.double()
         counts = torch.where(is_own, 1.0, _OTHERS).double()
         told = torch.sparse.mm(weights, seen * counts[:, None])  # (phrases, C)
-        for some in (is_own, ~is_own):  # each are compared with the mean of their kind
+        for some in (is_own, ~is_own):  # own and external clips are centred separately
             often = torch.sparse.mm(weights, some.double()[:, None]) / max(1, int(some.sum()))
             told -= often * (seen * (counts * some)[:, None]).sum(dim=0)
             if some is is_own:
                 self.often.copy_(often[:, 0])
         spread = (seen * counts[:, None]).mT @ seen + _RIDGE * torch.eye(seen.shape[1], dtype=seen.dtype)
         root = torch.linalg.cholesky(spread)
-        # W is the regression; in these directions what is guessed of clips differs most.
+        # W is the ridge solution. The truncated SVD of W Σ^½ keeps the directions of largest variance of W x.
         fitted = torch.linalg.solve_triangular(root, told.mT, upper=False).mT  # W Σ^½, (phrases, C)
         said, sizes, clip = torch.linalg.svd(fitted, full_matrices=False)
         kept = min(len(sizes), len(self.clip))
@@ -89,15 +90,15 @@ class PhraseProbe(nn.Module):
         self.clip[:kept] = torch.linalg.solve_triangular(root.mT, clip[:kept].mT, upper=True).mT
 
     def _know_phrases(self, keys: Tensor, clips: Tensor, is_own: Tensor) -> None:
-        """The phrases that most clips have, and how rare they are.
+        """Set the phrase vocabulary, i.e. the phrases used for most own clips, and its idf.
 
         Args:
-            keys: (M, 4, T), of the phrases of captions.
-            clips: of the same shape, whose captions they are.
+            keys: (M, 4, T), phrase keys of the captions.
+            clips: (M, 4, T), the clip that each belongs to.
         """
         own = (keys >= 0) & is_own[clips]
         phrases, places = torch.unique(keys[own], return_inverse=True)
-        once = torch.unique(places * len(is_own) + clips[own])  # twice in a clip is once
+        once = torch.unique(places * len(is_own) + clips[own])  # (phrase, clip) pairs, each once
         counts = (once // len(is_own)).bincount(minlength=len(phrases))
         common = counts.argsort(descending=True, stable=True)[: len(self.keys)].sort().values
         num_clips = max(int(is_own.sum()), 2)
@@ -107,14 +108,14 @@ class PhraseProbe(nn.Module):
         self.rarity[: len(common)] = (num_clips / counts[common]).log()
 
     def weigh(self, means: Tensor) -> Tensor:
-        """How much each phrase should weigh in captions of clips with these mean features, (B, phrases)."""
+        """Predicted tf-idf weights of all phrases for clips with mean features (B, C): (B, phrases)."""
         return self.often + means @ self.clip.mT @ self.phrase.mT
 
     def forward(self, words: Tensor, weights: Tensor) -> Tensor:
-        """The CIDEr that sentences (B, M, T), padded with 0, should have for the clip in their row, (B, M).
+        """Expected CIDEr (B, M) of sentences (B, M, T), padded with 0, for the clip in their row.
 
         Args:
-            weights: of all phrases in the clips, as of `weigh`.
+            weights: (B, phrases), the result of `weigh`.
         """
         clips, count, most = words.shape
         places, shares = self._shares(self._keys(words.reshape(-1, most)))
@@ -123,9 +124,9 @@ class PhraseProbe(nn.Module):
         return 10 / LONGEST * alike.view(clips, count)
 
     def _keys(self, words: Tensor) -> Tensor:
-        """A number for each phrase of sentences (M, T), by length and first word, (M, 4, T); -1 for none.
+        """Integer keys of the phrases of sentences (M, T), by length and position: (M, 4, T); -1 for none.
 
-        Words are numbered from 1 on, so phrases of different lengths have different numbers.
+        Word ids start at 1, so phrases of different lengths have different keys.
         """
         rows, most = words.shape
         keys = words.new_full((rows, LONGEST, most), -1)
@@ -137,10 +138,10 @@ class PhraseProbe(nn.Module):
         return keys
 
     def _shares(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the phrases of sentences are among the known ones, or -1, and CIDEr's weights of them.
+        """Indices of phrases in the vocabulary, -1 if unknown, and their tf-idf weights, both (M, 4, T).
 
-        Those of a sentence are the parts of a vector of length one for each length of phrases. A phrase that
-        is there twice counts twice, and twice as much.
+        For each phrase length, the tf-idf vector of a sentence is normalised to length one. A phrase that
+        occurs c times has c entries of idf / norm, which add up to tf · idf / norm.
         """
         places = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
         is_known = (self.keys[places] == keys) & (keys >= 0)

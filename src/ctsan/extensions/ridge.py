@@ -1,4 +1,4 @@
-"""Linear regression on clips' mean features, of one's own clips and, at less weight, of others'."""
+"""Ridge regression on mean features of clips, with a lower weight for external clips."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from torch import Tensor
 
 
 def regress(means: Tensor, told: Tensor, is_own: Tensor, *, ridge: float, others: float) -> Tensor:
-    """The weights (K, C) that bring mean features closest to what is told of clips, less its mean.
+    """Weights W (K, C) that minimise Σ_i c_i |W x_i - (y_i - ȳ)|² + ridge · |W|².
 
-    One's own clips and others', of which other things are told as often, are each compared with their mean.
+    x are the mean features and y the targets. The mean ȳ is taken over own or over external clips, like clip
+    i, because their word frequencies differ. c_i is 1 for own clips and `others` for external ones.
 
     Args:
-        means: (n, C).
-        told: (n, K).
-        is_own: (n,), False of clips that others have captioned.
-        ridge: as much as so many clips that tell nothing.
-        others: of a clip's weight has one of others'.
+        means: (n, C), x.
+        told: (n, K), y.
+        is_own: (n,), False for external clips.
+        ridge: penalty.
+        others: weight of an external clip.
     """
     seen, told = means.double(), told.double()
     usual = torch.stack([told[some].sum(dim=0) / max(1, int(some.sum())) for some in (~is_own, is_own)])

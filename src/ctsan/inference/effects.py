@@ -1,10 +1,10 @@
-"""What the words of an answer owe to concept words: asked again with one of these taken away at a time.
+"""Leave-one-out effects of concept words on the words of an answer.
 
     effect of concept word k on word t = log p(w_t | all concept words) - log p(w_t | all but k)
 
-p is the mean probability that the models give the word that was said, after the words said before it. All
-else that they know of the clip, the state s_N above all, stays as it is. Where joint embeddings or a phrase
-probe chose the sentence among others, that choice is no part of an effect.
+p is the ensemble's mean probability of word t, given the words before it. The rest of the clip encoding, such
+as the state s_N, stays unchanged. If joint embeddings or a phrase probe reranked the captions, the effects do
+not include that choice.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from ctsan.text.vocabulary import BOS, UNK
 
 
 class WordEffects(NamedTuple):
-    """In nats, of T words that were said."""
+    """Effects on the T words of an answer, in nats."""
 
-    concepts: tuple[str, ...]  # K, of all models that read any, the first model's first
-    each: Tensor  # (T, K), of every concept word alone
-    together: Tensor  # (T,), of all: log p(w_t | all concept words) - log p(w_t | none)
+    concepts: tuple[str, ...]  # K: the union over all models that read concept words, in model order
+    each: Tensor  # (T, K), effect of each concept word alone
+    together: Tensor  # (T,), of all together: log p(w_t | all concept words) - log p(w_t | none)
 
 
 @torch.inference_mode()
 def caption_effects(
     members: Sequence[LoadedModel[DescriptionModel]], encodings: Sequence[ClipEncoding], words: Sequence[str]
 ) -> WordEffects | None:
-    """Of a caption that models said together; None where none of them reads concept words.
+    """Compute effects on an ensemble's caption; None if no member reads concept words.
 
     Args:
-        encodings: of each member, of that clip only.
-        words: of the caption. On one that no member knows there is no effect.
+        encodings: one per member, with one row.
+        words: of the caption. The effect on a word that no member knows is 0.
     """
     if not any(reads_concepts(member.model) for member in members):
         return None
     concepts, without = _taken_away(members, encodings)
     said = [_log_probabilities(*each, words) for each in zip(members, without, strict=True)]
-    return _effects(concepts, torch.stack(said).logsumexp(dim=0))  # of a sum: the mean's 1 / M cancels out
+    return _effects(concepts, torch.stack(said).logsumexp(dim=0))  # a log-sum: the mean's 1 / M cancels out
 
 
 @torch.inference_mode()
@@ -55,11 +55,11 @@ def blank_effects(
     asked: AskedBlank,
     answer: str,
 ) -> WordEffects | None:
-    """Of the word that models filled in, T = 1; None where none of them reads concept words.
+    """Compute effects on the word filled into a blank (T = 1); None if no member reads concept words.
 
     Args:
-        encodings: of each member, of that clip only.
-        answer: a word that one of them knows.
+        encodings: one per member, with one row.
+        answer: a word that at least one member knows.
     """
     if not any(reads_concepts(member.model) for member in members):
         return None
@@ -72,7 +72,7 @@ def blank_effects(
 def _taken_away(
     members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding]
 ) -> tuple[tuple[str, ...], list[ClipEncoding]]:
-    """The K concept words, and encodings of K + 2 rows: with all words, without each of them, without any."""
+    """Return the K concept words, and encodings of K + 2 rows: all words, all but word k, no words."""
     given = [_given(member, encoding) for member, encoding in zip(members, encodings, strict=True)]
     concepts = tuple(dict.fromkeys(word for places in given for word in places))
     without = []
@@ -92,7 +92,7 @@ def _taken_away(
 
 
 def _given(member: LoadedModel[Any], encoding: ClipEncoding) -> dict[str, int]:
-    """The concept words that a model reads of a clip, with their places: there may be fewer than K."""
+    """Map the concept words that a model reads for a clip to their columns; there may be fewer than K."""
     if not reads_concepts(member.model):
         return {}
     candidates = member.words.concepts.words
@@ -103,7 +103,7 @@ def _given(member: LoadedModel[Any], encoding: ClipEncoding) -> dict[str, int]:
 def _log_probabilities(
     member: LoadedModel[DescriptionModel], encoding: ClipEncoding, words: Sequence[str]
 ) -> Tensor:
-    """Of each word after those before it, (rows, T); a word that the model does not know is never said."""
+    """log p of each word given the words before it, (rows, T); -inf for unknown words."""
     numbers = torch.tensor(member.words.vocabulary.encode(words), device=encoding.concepts.device)
     read = torch.cat([numbers.new_tensor([BOS]), numbers[:-1]]).expand(len(encoding.concepts), -1)
     scores = member.model(read, encoding).scores.double().log_softmax(dim=-1)  # (rows, T, words)
@@ -112,6 +112,6 @@ def _log_probabilities(
 
 
 def _effects(concepts: tuple[str, ...], log_probabilities: Tensor) -> WordEffects:
-    """From log-probabilities (K + 2, T) in rows as of `_taken_away`."""
+    """Compute effects from log-probabilities (K + 2, T), with rows as in `_taken_away`."""
     lost = (log_probabilities[0] - log_probabilities[1:]).nan_to_num(nan=0.0)  # (K + 1, T)
     return WordEffects(concepts, lost[:-1].mT.float(), lost[-1].float())

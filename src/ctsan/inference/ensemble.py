@@ -1,4 +1,4 @@
-"""What runs that answer as one have to say: sentences and words, and what they saw, knew and attended to."""
+"""Ensemble inference: captions, filled blanks, concept words, attention and effects of several runs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def concepts_seen(
     *,
     all_candidates: bool = False,
 ) -> tuple[Concept, ...]:
-    """The concept words of a clip, as they are ranked for the language models.
+    """Rank the concept words of a clip as the language models receive them.
 
-    Of several runs with a detector, a word's confidence and what it is ranked by are the means over them.
+    Confidence and ranking score of a word are means over the runs that have a detector.
 
     Args:
-        encodings: of each run, as `LoadedModel.encode` gives it.
-        row: of the clip in them.
-        all_candidates: not only the K first.
+        encodings: one per run, from `LoadedModel.encode`.
+        row: row of the clip in the encodings.
+        all_candidates: return every candidate, not only the first K.
     """
     seen = [
         (run, encoding.detection.confidences[row])
@@ -59,7 +59,7 @@ def concepts_seen(
             ranks[word] = ranks.get(word, 0.0) + rank / len(seen)
             lemmas[word] = candidate.lemma or lemmas.get(word, word)
     most = None if all_candidates else max(encoding.concept_words.shape[1] for encoding in encodings)
-    first: dict[str, str] = {}  # of each lemma, or of each word
+    first: dict[str, str] = {}  # best word by lemma, or by word
     for word in sorted((word for word in ranks if means[word] > 0), key=lambda word: -ranks[word]):
         first.setdefault(lemmas[word] if has_prior and not all_candidates else word, word)
         if len(first) == most:
@@ -68,7 +68,7 @@ def concepts_seen(
 
 
 def runs_covering_query(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
-    """The runs that know enough words of a query to have a say."""
+    """Select the runs whose vocabulary covers enough words of a query: see `covers_query`."""
     say = covers_query([run.loaded for run in runs], [query])[:, 0].tolist()
     return [run for run, has_say in zip(runs, say, strict=True) if has_say]
 
@@ -76,7 +76,10 @@ def runs_covering_query(runs: Sequence[TrainedRun], query: str) -> list[TrainedR
 def captions_of(
     runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], beam: int | None, n_best: int
 ) -> list[tuple[Caption, ...]]:
-    """The best sentences that runs have for each clip, decoded as the first one that describes says."""
+    """Caption each clip by ensemble beam search, then rerank the hypotheses.
+
+    The first `describe` run provides the decoding and reranking settings.
+    """
     settings = next(run.settings for run in runs if run.task == "describe")
     found = caption_clips(
         [run.loaded for run in runs],
@@ -97,11 +100,11 @@ def filled_blanks(
     n_best: int,
     attention: bool,
 ) -> tuple[Blank, ...]:
-    """What could stand in each blank of a sentence about a clip.
+    """Predict the word for each blank of a sentence about a clip.
 
     Args:
-        encodings: of each run, of that clip only.
-        read: the words of the sentence, with one for each blank.
+        encodings: one per run, with one row.
+        read: tokens of the sentence, with `BLANK` for each blank.
     """
     asked = [AskedBlank(sentence, number) for number in range(read.count(BLANK))]
     rows = torch.zeros(len(asked), dtype=torch.long)
@@ -134,11 +137,11 @@ def filled_blanks(
 def effects_of_caption(
     runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], caption: Caption
 ) -> Effects | None:
-    """What the words of a caption owe to the concept words of the runs that said it together.
+    """Compute the effect of each concept word on each word of an ensemble's caption.
 
     Args:
-        runs: joint embeddings among them choose captions, and say none.
-        encodings: of each run, of that clip only.
+        runs: only `describe` runs count. Joint embeddings rerank captions and generate none.
+        encodings: one per run, with one row.
     """
     pairs = [(run, own) for run, own in zip(runs, encodings, strict=True) if run.task == "describe"]
     words = caption.text.split()
@@ -154,14 +157,15 @@ def effects_of(found: WordEffects | None, words: Sequence[str]) -> Effects | Non
 
 
 @torch.inference_mode()
-def saying_attention(run: TrainedRun, encoding: ClipEncoding, caption: Caption) -> Attention:
-    """The attention of a run that describes in saying a caption, and in reading it.
+def caption_attention(run: TrainedRun, encoding: ClipEncoding, caption: Caption) -> Attention:
+    """Compute the input and output attention of a `describe` run for a caption.
 
-    One pass over the sentence as in training. Step t reads word t - 1 and says word t, the last step says the
-    end: so words are said in all steps but the last, and read in all but the first.
+    One teacher-forced pass. Step t reads word t - 1 and predicts word t; the last step predicts the end of
+    the sentence. Output weights therefore come from all steps but the last, input weights from all but the
+    first.
 
     Args:
-        encoding: of that clip only.
+        encoding: with one row.
     """
     words, member = caption.text.split(), run.loaded
     numbers = [BOS, *member.words.vocabulary.encode(words)]
@@ -179,16 +183,16 @@ def attention_of(
     input_weights: Tensor | None,
     output_weights: Tensor | None = None,
 ) -> Attention:
-    """One run's attention in reading a sentence about a clip.
+    """Pair one run's attention weights with the words and the concept words they belong to.
 
     Args:
-        encoding: of that clip only.
-        words: of the sentence, which may be cut.
+        encoding: with one row.
+        words: of the sentence; cut to the length of `input_weights`.
         input_weights: (T, K), padded.
         output_weights: (K,) or (T, K).
     """
     candidates = run.loaded.words.concepts.words
-    given = int((encoding.confidences[0] > 0).sum())  # concept words, of which a clip may have fewer than K
+    given = int((encoding.confidences[0] > 0).sum())  # a clip may have fewer than K concept words
     return Attention(
         run=str(run.folder),
         concepts=tuple(candidates[number] for number in encoding.concept_words[0, :given].tolist()),
@@ -201,10 +205,10 @@ def attention_of(
 def reading_attentions(
     runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], sentences: Sequence[str]
 ) -> list[tuple[Attention, ...]]:
-    """Of each sentence, the attention of every run in reading it about a clip.
+    """Compute every run's input attention for each sentence about a clip.
 
     Args:
-        encodings: of each run, of that clip only.
+        encodings: one per run, with one row.
     """
     rows = torch.zeros(len(sentences), dtype=torch.long)
     read = [score_each(run.loaded, sentences, own.of(rows)) for run, own in zip(runs, encodings, strict=True)]
@@ -223,13 +227,13 @@ def reading_attentions(
 
 
 def unknown_words(runs: Sequence[TrainedRun], sentences: Mapping[str, str]) -> tuple[str, ...]:
-    """The words of sentences that none of the runs knows.
+    """List the words that are in no run's vocabulary.
 
     Args:
-        sentences: by the names that they have in messages.
+        sentences: keyed by the name to use in messages.
 
     Raises:
-        UsageError: names every sentence that has no words, or none that a run knows.
+        UsageError: a sentence has no words, or only unknown ones. The message lists every such sentence.
     """
     vocabularies = [run.loaded.words.vocabulary for run in runs]
     unknown: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""Clips as runs see them: decoded, turned into feature maps and encoded, each as seldom as possible."""
+"""Decode clips, compute their feature maps and encode them; runs share whatever they can."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ from ctsan.video.store import Maps, Recipe
 
 T = TypeVar("T")
 
-_AHEAD = 2  # clips that are decoded while the model is still at those before
+_AHEAD = 2  # clips decoded ahead of the one that the model works on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClipFeatures:
-    """The feature maps of a clip, for each run those of the frames that it takes in."""
+    """The feature maps of a clip: one `Maps` per run, subsampled to that run's `max_frames`."""
 
     clip: str
-    times: NDArray[np.float64]  # (N,), seconds in the source, of the frames that were taken
+    times: NDArray[np.float64]  # (N,), seconds in the source, of the sampled frames
     maps: list[Maps]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedClip:
-    """What runs make of a clip."""
+    """A clip's encodings, one per run."""
 
-    times: NDArray[np.float64]  # (N,), seconds in the source, of the frames that were taken
-    encodings: list[ClipEncoding]  # one for each run
+    times: NDArray[np.float64]  # (N,), seconds in the source, of the sampled frames
+    encodings: list[ClipEncoding]  # one per run
 
 
 class ClipFeaturizer:
-    """Loads the networks that make features when they are first needed, and keeps them.
+    """Computes clip features. Loads each backbone on first use and caches it.
 
     Args:
-        weights: the backbone's file where it is not installed with ctsan.
-        threads: that a network may use; by default one for each core.
+        weights: file of the backbone's weights, if they are not installed with ctsan.
+        threads: number of threads per network; by default one per core.
     """
 
     def __init__(self, weights: Path | None, *, threads: int | None = None) -> None:
         self.stopwatch = Stopwatch()
         self._weights, self._threads = weights, threads or usable_cores()
-        self._backbones: dict[str, Backbone] = {}  # by `network_key`, as are the engines
+        self._backbones: dict[str, Backbone] = {}  # keyed by `network_key`, like the engines
         self._engines: dict[str, Engine] = {}
 
     def watch(self, clip: ClipInput, runs: Sequence[TrainedRun]) -> EncodedClip:
-        """Decode a clip once, and compute its maps once for all runs with the same backbone.
+        """Encode one clip. It is decoded once, and each backbone runs once, however many runs share it.
 
         Raises:
             VideoError: the clip cannot be read.
@@ -74,14 +74,14 @@ class ClipFeaturizer:
         return EncodedClip(look.times, self.encode([look], runs))
 
     def encode(self, looks: Sequence[ClipFeatures], runs: Sequence[TrainedRun]) -> list[ClipEncoding]:
-        """What each run makes of clips, a row a clip."""
+        """Encode clips with each run: one encoding per run, one row per clip."""
         with self.stopwatch("model"):
             return [run.loaded.encode([look.maps[place] for look in looks]) for place, run in enumerate(runs)]
 
     def featurize_all(
         self, clips: Iterable[ClipInput], runs: Sequence[TrainedRun]
     ) -> Iterator[ClipFeatures | VideoError]:
-        """The maps of one clip after the other; the next ones are decoded meanwhile.
+        """Yield the features of each clip, or its error; a background thread decodes the next clips.
 
         Raises:
             UsageError: the features of a run cannot be computed.
@@ -99,7 +99,7 @@ class ClipFeaturizer:
             yield found if isinstance(found, VideoError) else self._look(found[0], found[1], runs)
 
     def featurize_shots(self, video: Path, runs: Sequence[TrainedRun]) -> Iterator[tuple[Shot, ClipFeatures]]:
-        """The maps of one shot of a video after the other, of which little is held at a time.
+        """Yield each shot of a video with its features; memory use does not grow with the video.
 
         Raises:
             VideoError: the video cannot be read.
@@ -110,7 +110,7 @@ class ClipFeaturizer:
             yield shot, self._look(str(video), frames, runs)
 
     def backbone(self, recipe: Recipe) -> Backbone:
-        """The network that makes features as a run was trained on; it is not loaded.
+        """Find the backbone that computes the features of a recipe, without loading it.
 
         Raises:
             UsageError: the features were imported, or the network's weights are not found.
@@ -122,7 +122,7 @@ class ClipFeaturizer:
         return self._backbones[key]
 
     def engine(self, recipe: Recipe) -> Engine:
-        """What runs that network.
+        """Load the engine that runs the backbone of a recipe.
 
         Raises:
             UsageError: see `backbone`.
@@ -135,8 +135,10 @@ class ClipFeaturizer:
         return self._engines[key]
 
     def _look(self, clip: str, frames: Mapping[int, Frames], runs: Sequence[TrainedRun]) -> ClipFeatures:
-        """Args:
-        frames: by their size.
+        """Compute the features of one clip.
+
+        Args:
+            frames: by image size.
         """
         maps = {}
         for key, (recipe, max_frames) in networks_needed(runs).items():
@@ -148,7 +150,7 @@ class ClipFeaturizer:
         return features_for(clip, next(iter(frames.values())).times, maps, runs)
 
     def _ahead(self, decoded: Iterator[T]) -> Iterator[T]:
-        """What is decoded, with the next ones being decoded in a thread."""
+        """Yield decoded items while a background thread decodes the next ones."""
 
         def step() -> T | None:
             with self.stopwatch("decode"):
@@ -162,14 +164,14 @@ class ClipFeaturizer:
 
 
 class NeededNetwork(NamedTuple):
-    """A network whose maps runs need."""
+    """A backbone that some runs need, with their frame limits."""
 
     recipe: Recipe
-    max_frames: list[int]  # of a clip that runs take in, each number once
+    max_frames: list[int]  # distinct values of `model.max_frames` of those runs
 
 
 def networks_needed(runs: Iterable[TrainedRun]) -> dict[str, NeededNetwork]:
-    """The networks of runs by their keys."""
+    """Group runs by backbone, keyed by `network_key`."""
     found: dict[str, NeededNetwork] = {}
     for run in runs:
         numbers = found.setdefault(network_key(run.recipe), NeededNetwork(run.recipe, [])).max_frames
@@ -181,6 +183,10 @@ def networks_needed(runs: Iterable[TrainedRun]) -> dict[str, NeededNetwork]:
 def features_for(
     clip: str, times: NDArray[np.float64], maps: Mapping[str, ClipMaps], runs: Sequence[TrainedRun]
 ) -> ClipFeatures:
-    """A clip for each run, from the maps by the key of their network."""
+    """Select each run's feature maps of a clip.
+
+    Args:
+        maps: keyed by `network_key`.
+    """
     own = [maps[network_key(run.recipe)].of(run.settings.model.max_frames) for run in runs]
     return ClipFeatures(clip, times, own)

@@ -1,4 +1,4 @@
-"""Trained runs, ready to be asked about video files: `Predictor.load(run).describe("clip.mp4")`."""
+"""Query trained runs about video files: `Predictor.load(run).describe("clip.mp4")`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from ctsan.data.corpus import BLANK
 from ctsan.errors import UsageError, VideoError
 from ctsan.inference.ensemble import (
+    caption_attention,
     captions_of,
     concepts_seen,
     effects_of_caption,
     filled_blanks,
     reading_attentions,
     runs_covering_query,
-    saying_attention,
     unknown_words,
 )
 from ctsan.inference.featurizer import ClipFeatures, ClipFeaturizer
@@ -73,55 +73,54 @@ __all__ = [
 
 T = TypeVar("T")
 
-_AT_ONCE = 8  # clips that the models answer about together
+_AT_ONCE = 8  # clips per batch
 
 
 class Predictor:
-    """Answers questions about video files. `answering` in trained_run.py says which runs a verb asks.
+    """Answers queries about video files. `answering` in trained_run.py selects the runs for each method.
 
     Args:
         runs: of any tasks.
-        weights: the backbone's file where it is not installed with ctsan.
+        weights: file of the backbone's weights, if they are not installed with ctsan.
     """
 
     def __init__(self, runs: Sequence[TrainedRun], *, weights: Path | None = None) -> None:
         self.runs = tuple(runs)
         self._featurizer = ClipFeaturizer(weights)
         for run in self.runs:
-            self._featurizer.backbone(run.recipe)  # before any work: is its network there?
+            self._featurizer.backbone(run.recipe)  # fail early if a backbone is missing
 
     @classmethod
     def load(
         cls, run: Path | str = DEFAULT, *more_runs: Path | str, weights: Path | None = None
     ) -> Predictor:
-        """Run folders, of any tasks; the folder of an ensemble or of a pack stands for all runs in it.
+        """Load runs of any tasks. A folder may hold one run, an ensemble or a pack.
 
-        `default` is the model that the package carries. Weights are read when they are first needed.
+        `default` is the model that ships with the package. Weights are loaded on first use.
 
         Raises:
-            RunError: there is no usable run in one of them.
-            UsageError: a run cannot be asked about files, as its backbone is not there.
+            RunError: a folder holds no usable run.
+            UsageError: the backbone of a run is missing, so it cannot process video files.
         """
         return cls(load_runs([Path(run), *map(Path, more_runs)]), weights=weights)
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """What was spent so far to load, decode, in the backbone and in the models, by these names."""
+        """Seconds spent so far, by stage: `load`, `decode`, `backbone`, `model`."""
         return self._featurizer.stopwatch.seconds
 
     def describe(
         self, clip: ClipInput, *, beam: int | None = None, n_best: int = 1, attention: bool = False
     ) -> Description:
-        """The best sentences for a clip, and its concept words.
+        """Caption a clip, and list its concept words.
 
         Args:
-            beam: how many beginnings of sentences are followed at once; by default as the run was set.
-            attention: add what the words of the best sentence attended to, and what they owe to each concept
-                word.
+            beam: beam width; by default the run's setting.
+            attention: add attention weights for the best caption, and the effect of each concept word on it.
 
         Raises:
             VideoError: the clip cannot be read.
-            UsageError: no run describes.
+            UsageError: there is no `describe` run.
         """
         return _answer(self.describe_all([clip], beam=beam, n_best=n_best, attention=attention))
 
@@ -133,10 +132,10 @@ class Predictor:
         n_best: int = 1,
         attention: bool = False,
     ) -> Iterator[Description | VideoError]:
-        """The same for many clips, some at once; one that cannot be read gives its error.
+        """Caption many clips in batches; yields the error of a clip that cannot be read.
 
         Raises:
-            UsageError: no run describes.
+            UsageError: there is no `describe` run.
         """
         runs = self._asked("describe")
         for looks in _some_at_once(self._featurizer.featurize_all(clips, runs)):
@@ -150,11 +149,11 @@ class Predictor:
                 yield look if isinstance(look, VideoError) else next(described)
 
     def describe_scenes(self, video: Path | str, *, beam: int | None = None) -> Iterator[Scene]:
-        """The shots of a video one after the other, each with its best sentence; memory stays flat.
+        """Caption each shot of a video; memory use does not grow with the video.
 
         Raises:
             VideoError: the video cannot be read.
-            UsageError: no run describes.
+            UsageError: there is no `describe` run.
         """
         runs = self._asked("describe")
         for shots in _some_at_once(self._featurizer.featurize_shots(Path(video), runs)):
@@ -163,10 +162,10 @@ class Predictor:
                 yield Scene(shot.start, shot.end, captions[0], concepts)
 
     def concepts(self, clip: ClipInput, *, all: bool = False) -> tuple[Concept, ...]:  # noqa: A002  # what it is
-        """The concept words of a clip, in order of rank: those of runs that describe if there are any.
+        """List the concept words of a clip in order of rank, from `describe` runs if any has a detector.
 
         Args:
-            all: every candidate in order of rank, not only the K words that the language model reads.
+            all: return every candidate, not only the K words that the language model reads.
 
         Raises:
             VideoError: the clip cannot be read.
@@ -180,7 +179,7 @@ class Predictor:
     def concepts_all(
         self, clips: Iterable[ClipInput]
     ) -> Iterator[tuple[str, tuple[Concept, ...]] | VideoError]:
-        """Many clips, each with its concept words; one that cannot be read gives its error.
+        """Yield many clips with their concept words, or the error of a clip that cannot be read.
 
         Raises:
             UsageError: no run has a detector.
@@ -200,14 +199,14 @@ class Predictor:
         beam: int | None = None,
         caption: Caption | None = None,
     ) -> Tracing:
-        """Where a run looked, what it attended to in the best sentence, and what that owes to concept words.
+        """Trace a clip: spatial attention, attention in the best caption, and effects of concept words on it.
 
-        The runs that describe say the sentence together, and effects are on what they say; the first of them
-        with traces is the one that looks and attends.
+        The `describe` runs generate the caption as an ensemble, and the effects are the ensemble's. Traces
+        and attention are those of the first such run that has traces.
 
         Args:
-            concept: a concept word to follow too, whether the model sees it in the clip or not.
-            caption: the best sentence, where it is known already.
+            concept: one more concept word to trace, detected in the clip or not.
+            caption: the best caption, if it is known already.
 
         Raises:
             VideoError: the clip cannot be read.
@@ -233,13 +232,13 @@ class Predictor:
         )
 
     def fill(self, clip: ClipInput, sentence: str, *, n_best: int = 5, attention: bool = False) -> Filling:
-        """The likeliest words for each blank of a sentence: `_____` of any length, or `<blank>`.
+        """Predict the most probable words for each blank of a sentence: `_____` of any length, or `<blank>`.
 
-        Of several blanks each is asked for with the others still blank.
+        Each of several blanks is predicted with the others still blank.
 
         Raises:
             VideoError: the clip cannot be read.
-            UsageError: no run fills blanks, there is no blank, or no word of the sentence is known.
+            UsageError: there is no `fill` run, no blank, or no known word in the sentence.
         """
         runs = self._asked("fill")
         first, *others = split_at_blanks(sentence)
@@ -259,11 +258,11 @@ class Predictor:
         return Filling(clip_name(clip), sentence, filled, blanks, concepts_seen(runs, encodings), unknown)
 
     def choose(self, clip: ClipInput, sentences: Sequence[str], *, attention: bool = False) -> Choice:
-        """Which of two or more sentences suits a clip best; scores are means over the runs.
+        """Choose which of two or more sentences matches a clip best; scores are means over the runs.
 
         Raises:
             VideoError: the clip cannot be read.
-            UsageError: no run chooses, there are too few sentences, or one has no known word.
+            UsageError: no run can choose, there are too few sentences, or one has no known word.
         """
         runs = self._asked("choose")
         if len(sentences) < 2:
@@ -275,11 +274,11 @@ class Predictor:
     def rank_sentences(
         self, clip: ClipInput, sentences: Sequence[str], *, attention: bool = False
     ) -> SentenceRanking:
-        """Sentences from the one that suits a clip best down.
+        """Rank sentences by how well they match a clip, best first.
 
         Raises:
             VideoError: the clip cannot be read.
-            UsageError: no run ranks, there are no sentences, or one has no known word.
+            UsageError: no run can rank, there are no sentences, or one has no known word.
         """
         runs = self._asked("rank")
         if not sentences:
@@ -298,20 +297,20 @@ class Predictor:
         attention: bool = False,
         on_clip: Callable[[], object] | None = None,
     ) -> Ranking:
-        """Clips from the one that suits a query best down; those that cannot be read are told apart.
+        """Rank clips by how well they match a query, best first; unreadable clips are listed separately.
 
-        Clips are looked at one after the other, and little is kept of each.
+        Clips are encoded one at a time, and only their encodings are kept.
 
         Args:
-            n_best: only so many; all by default.
-            on_clip: is called after each clip.
+            n_best: number of clips to return; all by default.
+            on_clip: called after each clip.
 
         Raises:
-            UsageError: no run ranks, there are no clips, or the query has no known word.
+            UsageError: no run can rank, there are no clips, or the query has no known word.
         """
         runs = self._asked("rank")
         unknown = unknown_words(runs, {"The query": query})
-        runs = runs_covering_query(runs, query)  # what the others see and attend to decides nothing
+        runs = runs_covering_query(runs, query)  # the other runs do not affect the scores
         seen: list[tuple[str, tuple[Concept, ...]]] = []
         parts: list[list[ClipEncoding]] = []
         errors = []
@@ -342,9 +341,9 @@ class Predictor:
 
     @torch.inference_mode()
     def embed_clip(self, clip: ClipInput) -> NDArray[np.float32]:
-        """The vector of a clip in the joint embedding, of length one; of several, one after the other.
+        """Embed a clip with the joint embedding, as a unit vector; several runs' vectors are concatenated.
 
-        Its product with that of a sentence is their cosine, or the sum of several.
+        The dot product with the vector of a sentence is their cosine similarity, summed over the runs.
 
         Raises:
             VideoError: the clip cannot be read.
@@ -358,10 +357,10 @@ class Predictor:
         return np.concatenate([part.cpu().numpy() for part in parts])
 
     def embed_text(self, text: str) -> NDArray[np.float32]:
-        """The vector of a sentence in the joint embedding: see `embed_clip`.
+        """Embed a sentence with the joint embedding: see `embed_clip`.
 
         Raises:
-            UsageError: no run is a joint embedding, or none knows a word of the sentence.
+            UsageError: no run is a joint embedding, or no run knows any word of the sentence.
         """
         runs = self._embedding()
         unknown_words(runs, {"The sentence": text})
@@ -384,7 +383,7 @@ class Predictor:
         return runs
 
     def _asked(self, task: str) -> list[TrainedRun]:
-        """The runs that answer, ready to do so."""
+        """Select the runs that answer a task, and load their models."""
         runs = answering(self.runs, task)
         with self._featurizer.stopwatch("load"):
             for run in runs:
@@ -399,7 +398,7 @@ class Predictor:
         n_best: int,
         attention: bool,
     ) -> list[tuple[tuple[Caption, ...], tuple[Concept, ...], tuple[tuple[Attention, ...], Effects | None]]]:
-        """Captions and concept words of each clip; attention and effects of the first caption, if asked."""
+        """Return captions and concept words of each clip; on request, attention and effects of the best."""
         if not looks:
             return []
         encodings = self._featurizer.encode(looks, runs)
@@ -417,7 +416,11 @@ class Predictor:
     def _score_sentences(
         self, runs: Sequence[TrainedRun], clip: ClipInput, sentences: dict[str, str], attention: bool
     ) -> tuple[tuple[ScoredSentence, ...], tuple[Concept, ...], tuple[str, ...]]:
-        """Sentences, by their names in messages, with scores; the clip's concept words; and unknown words."""
+        """Return the scored sentences, the clip's concept words, and the unknown words.
+
+        Args:
+            sentences: keyed by the name to use in messages.
+        """
         unknown = unknown_words(runs, sentences)
         texts = list(sentences.values())
         encodings = self._featurizer.watch(clip, runs).encodings
@@ -433,16 +436,16 @@ class Predictor:
 def _explained(
     runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], row: int, caption: Caption
 ) -> tuple[tuple[Attention, ...], Effects | None]:
-    """What the runs that describe attended to in saying a caption of the clip in a row, and its effects."""
+    """Compute the attention of the `describe` runs, and the effects, for the caption of one row."""
     rows = torch.tensor([row])
     of_clip = [each.without_detection.of(rows.to(each.concepts.device)) for each in encodings]
     pairs = zip(runs, of_clip, strict=True)
-    attention = [saying_attention(run, each, caption) for run, each in pairs if run.task == "describe"]
+    attention = [caption_attention(run, each, caption) for run, each in pairs if run.task == "describe"]
     return tuple(attention), effects_of_caption(runs, of_clip, caption)
 
 
 def _duration(look: ClipFeatures) -> float:
-    """Of N frames, evenly from the beginning, the last is at (N - 1) / N of the clip."""
+    """Estimate a clip's duration: of N evenly sampled frames, the last is at (N - 1) / N of the clip."""
     count = len(look.times)
     return float(look.times[-1] - look.times[0]) * count / max(count - 1, 1)
 
@@ -453,7 +456,7 @@ def _some_at_once(items: Iterator[T]) -> Iterator[list[T]]:
 
 
 def _answer(found: Iterator[T | VideoError]) -> T:
-    """The only answer there is, if it is no error."""
+    """Return the only result, or raise it if it is an error."""
     [answer] = found
     if isinstance(answer, VideoError):
         raise answer

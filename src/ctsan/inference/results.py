@@ -1,4 +1,4 @@
-"""What a predictor answers. Scores and confidences come with every answer, attention weights on request."""
+"""The result types of `Predictor`. All carry scores or confidences; attention weights are optional."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ctsan.errors import VideoError
 
-LEAST_EFFECT = 0.1  # nats: a word owes nothing that people are told of to a concept word with less
-MOST_OWED = 3  # concept words that people are told of, of one word
+LEAST_EFFECT = 0.1  # nats: smaller effects are not shown
+MOST_OWED = 3  # concept words shown per word
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Concept:
 
 
 class OwedConcept(NamedTuple):
-    """A concept word that a said word owes something to."""
+    """A concept word with its effect on a word of the answer."""
 
     word: str
     effect: float  # nats
@@ -34,19 +34,19 @@ class OwedConcept(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no plain equality
 class Effects:
-    """What said words owe to concept words, by the mean probability of the runs that said them.
+    """Effects of concept words on the words of an answer, by the ensemble's mean probability.
 
-    The effect of a concept word on a said word is log p(word | all concept words) - log p(word | all but this
-    one), in nats: see tasks/effects.py.
+    effect = log p(word | all concept words) - log p(word | all but this one), in nats: see
+    inference/effects.py.
     """
 
-    concepts: tuple[str, ...]  # K, of all runs that read any
-    words: tuple[str, ...]  # T, as they were said
+    concepts: tuple[str, ...]  # K: the union over all runs that read concept words
+    words: tuple[str, ...]  # T, the words of the answer
     each: NDArray[np.float32]  # (T, K)
     together: NDArray[np.float32]  # (T,): log p(word | all concept words) - log p(word | none)
 
     def owed(self, place: int) -> tuple[OwedConcept, ...]:
-        """The concept words that a word owes most to, the greatest effect first; small ones are left out."""
+        """The concept words with the largest effects on a word, largest first; small effects are left out."""
         effects = self.each[place]
         greatest = (-effects).argsort(kind="stable")[:MOST_OWED]
         return tuple(
@@ -57,28 +57,28 @@ class Effects:
 
 
 def times_likelier(effect: float) -> str:
-    """An effect as people read it: x2.2 for a word that is 2.2 times as likely as without."""
-    factor = math.exp(min(effect, 700.0))  # the largest that a float holds
+    """Format an effect as a factor: x2.2 for a word that is 2.2 times as likely as without."""
+    factor = math.exp(min(effect, 700.0))  # avoids overflow
     return f"x{factor:.1f}" if 0.1 <= factor < 10 else f"x{factor:.2g}" if factor < 10 else f"x{factor:,.0f}"
 
 
 @dataclass(frozen=True, slots=True)
 class Caption:
     text: str
-    score: float  # the sentences of a clip were ordered by it
-    log_probability: float  # of a word, in the mean
+    score: float  # orders the captions of a clip
+    log_probability: float  # mean per word
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a model says of a clip: captions from the best down, and the concept words it saw."""
+    """Captions of a clip, best first, and its concept words."""
 
     clip: str
     captions: tuple[Caption, ...]
     concepts: tuple[Concept, ...]
-    seconds: float  # that the clip lasts, as its sampled frames tell
-    attention: tuple[Attention, ...] = ()  # in the best caption, one for each run that said it, on request
-    effects: Effects | None = None  # likewise; None where no run reads concept words
+    seconds: float  # duration of the clip, estimated from the times of its sampled frames
+    attention: tuple[Attention, ...] = ()  # for the best caption, one per `describe` run; optional
+    effects: Effects | None = None  # likewise; None if no run reads concept words
 
     @property
     def caption(self) -> str:
@@ -87,9 +87,9 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a model says of one shot of a video."""
+    """The caption and concept words of one shot of a video."""
 
-    start: float  # seconds, as a player counts them
+    start: float  # seconds, on a player's clock
     end: float
     caption: Caption
     concepts: tuple[Concept, ...]
@@ -97,23 +97,23 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """Where the traces of one run looked in a clip, and what that run attended to in its sentence."""
+    """The spatial attention of one run's traces, and its attention on concept words in the caption."""
 
-    run: str  # that looked and attended
-    said_by: tuple[str, ...]  # the runs that said the sentence together; that run is one of them
-    times: NDArray[np.float64]  # (N,), seconds in the source, of the frames that the model saw
-    attention: NDArray[np.float32]  # (N, L, h, w); adds up to one over the grid
-    rows: NDArray[np.float64]  # (h + 1,), from 0 to 1: where the grid's cells begin and end in the picture
-    columns: NDArray[np.float64]  # (w + 1,); upright, as a player shows it
+    run: str  # whose traces and attention these are
+    said_by: tuple[str, ...]  # the runs that generated the caption as an ensemble; `run` is one of them
+    times: NDArray[np.float64]  # (N,), seconds in the source, of the frames that the model was given
+    attention: NDArray[np.float32]  # (N, L, h, w); sums to 1 over the grid
+    rows: NDArray[np.float64]  # (h + 1,), from 0 to 1: borders of the grid's cells in the upright picture
+    columns: NDArray[np.float64]  # (w + 1,), likewise
     concepts: tuple[Concept, ...]  # K, in order of rank
-    raised: tuple[Concept, ...]  # the same, and last the one that was asked for if it is not among them
-    probe_confidences: NDArray[np.float32]  # (raised,): of a probe alone; those of the traces without one
-    has_probe: bool  # whether there is a probe, so that confidences are not those of the traces alone
-    shares: NDArray[np.float32]  # (raised, L): what each trace adds to the traces' score of each of them
+    raised: tuple[Concept, ...]  # the same, then the requested concept if it is not among them
+    probe_confidences: NDArray[np.float32]  # (raised,): of the probe alone; without a probe, of the traces
+    has_probe: bool  # with a probe, confidences combine probe and traces
+    shares: NDArray[np.float32]  # (raised, L): contribution of each trace to the traces' score
     caption: Caption
-    output_weights: NDArray[np.float32] | None  # β, (words, K): attention on the concepts in saying a word
-    input_weights: NDArray[np.float32] | None  # γ, (words, K): and in reading it, before the next is said
-    effects: Effects | None  # of the concept words of all runs that said it; None where none reads any
+    output_weights: NDArray[np.float32] | None  # β, (words, K): output attention, when predicting a word
+    input_weights: NDArray[np.float32] | None  # γ, (words, K): input attention, when reading a word
+    effects: Effects | None  # of the concept words of all runs in `said_by`; None if none reads any
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -121,20 +121,20 @@ class Tracing:
 
     @property
     def run_name(self) -> str:
-        """The run as people name it: its folder, with the ensemble's before the number of a member."""
+        """The run's folder name; for a member of an ensemble, `ensemble/number`."""
         folder = Path(self.run)
         return "/".join(folder.parts[-2:]) if folder.name.isdecimal() else folder.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no plain equality
 class Attention:
-    """How much one of the runs attended to its concept words when it read or said a sentence."""
+    """One run's attention weights on its concept words, for each word of a sentence."""
 
     run: str
     concepts: tuple[str, ...]  # K, in order of rank
-    words: tuple[str, ...]  # T, as it reads them
-    input_weights: NDArray[np.float32] | None  # γ, (T, K); None where the run has no such attention
-    output_weights: NDArray[np.float32] | None = None  # β: (K,) in filling the blank, (T, K) in saying words
+    words: tuple[str, ...]  # T, as tokenised
+    input_weights: NDArray[np.float32] | None  # γ, (T, K); None if the run has no such attention
+    output_weights: NDArray[np.float32] | None = None  # β: (K,) for a blank, (T, K) for a caption
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,33 +145,33 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Blank:
-    """What could stand in one blank."""
+    """The answers for one blank."""
 
-    answers: tuple[Answer, ...]  # the likeliest first
-    attention: tuple[Attention, ...] = ()  # one for each run, on request
-    effects: Effects | None = None  # on the likeliest answer, on request
+    answers: tuple[Answer, ...]  # most probable first
+    attention: tuple[Attention, ...] = ()  # one per run; optional
+    effects: Effects | None = None  # on the most probable answer; optional
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What could stand in the blanks of a sentence about a clip."""
+    """The answers for all blanks of a sentence about a clip."""
 
     clip: str
     sentence: str
-    filled: str  # with the likeliest word in each blank
-    blanks: tuple[Blank, ...]  # in the order of the sentence; each was asked for with the others still blank
+    filled: str  # with the most probable word in each blank
+    blanks: tuple[Blank, ...]  # in sentence order; each predicted with the others still blank
     concepts: tuple[Concept, ...]
-    unknown: tuple[str, ...]  # words of the sentence that no run knows
+    unknown: tuple[str, ...]  # words of the sentence that are in no run's vocabulary
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """Of the first blank, which is the only one as a rule."""
+        """The answers for the first blank, usually the only one."""
         return self.blanks[0].answers
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredSentence:
-    """Scores are in standard deviations from the mean of a run's scores on its validation clips."""
+    """A sentence with its score: standard deviations from the run's mean score on its validation clips."""
 
     sentence: str
     score: float
@@ -180,16 +180,16 @@ class ScoredSentence:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which of some sentences suits a clip best."""
+    """Sentences scored for a clip, and the best one."""
 
     clip: str
-    choices: tuple[ScoredSentence, ...]  # as they were given
-    concepts: tuple[Concept, ...]  # as the runs that decided see them; none where these have no detector
+    choices: tuple[ScoredSentence, ...]  # in the order given
+    concepts: tuple[Concept, ...]  # from the runs that answered; empty if they have no detector
     unknown: tuple[str, ...]
 
     @property
     def choice(self) -> int:
-        """The place of the best one, from 0."""
+        """The index of the best sentence."""
         scores = [each.score for each in self.choices]
         return scores.index(max(scores))
 
@@ -202,13 +202,13 @@ class Choice:
 class RankedClip:
     clip: str
     score: float
-    concepts: tuple[Concept, ...]  # as the runs that decided see them; none where these have no detector
+    concepts: tuple[Concept, ...]  # from the runs that answered; empty if they have no detector
     attention: tuple[Attention, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Clips from the one that suits a query best down, and those that could not be read."""
+    """Clips that match a query, best first, and the errors of those that could not be read."""
 
     query: str
     clips: tuple[RankedClip, ...]
@@ -218,9 +218,9 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class SentenceRanking:
-    """Sentences from the one that suits a clip best down."""
+    """Sentences that match a clip, best first."""
 
     clip: str
     sentences: tuple[ScoredSentence, ...]
-    concepts: tuple[Concept, ...]  # as the runs that decided see them; none where these have no detector
+    concepts: tuple[Concept, ...]  # from the runs that answered; empty if they have no detector
     unknown: tuple[str, ...]

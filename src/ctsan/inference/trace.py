@@ -1,4 +1,4 @@
-"""Where a model looked in a clip, as numbers."""
+"""The spatial attention of a model's traces over a clip, as arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ctsan.errors import UsageError, did_you_mean
-from ctsan.inference.ensemble import saying_attention
+from ctsan.inference.ensemble import caption_attention
 from ctsan.inference.results import Caption, Concept, Effects, Tracing
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.concept_detector import ConceptDetector
@@ -23,8 +23,10 @@ def has_traces(run: TrainedRun) -> bool:
 
 
 def check_concept(run: TrainedRun, concept: str | None) -> None:
-    """Raises:
-    UsageError: the model has no detector, or does not know the concept.
+    """Check that a run has traces, and that the concept is one of its candidates.
+
+    Raises:
+        UsageError: the model has no detector, or does not know the concept.
     """
     candidates = run.loaded.words.concepts.words
     if not has_traces(run):
@@ -49,16 +51,16 @@ def trace_clip(
     times: NDArray[np.float64],
     cell_borders: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> Tracing:
-    """What a description run did with a clip.
+    """Collect the traces, attention and effects of one description run for a clip.
 
     Args:
-        caption: what is said of the clip.
-        said_by: the runs that say it together, of which this is one.
-        effects: of their concept words on its words.
-        concepts: the concept words that it sees.
-        concept: one to follow too, whether it sees it or not.
-        times: of all frames that were taken of the clip.
-        cell_borders: where rows and columns of the backbone's grid begin and end in a frame, from 0 to 1.
+        caption: the caption of the clip.
+        said_by: the runs of the ensemble that generated it; `run` is one of them.
+        effects: of the ensemble's concept words on the words of the caption.
+        concepts: the concept words that `run` detects.
+        concept: one more concept word to include, detected or not.
+        times: of all sampled frames of the clip, in seconds.
+        cell_borders: borders of the rows and columns of the backbone's grid in a frame, from 0 to 1.
     """
     detector, detection = run.loaded.model.clip_encoder.detector, encoding.detection
     assert detection is not None  # see `check_concept`
@@ -67,7 +69,7 @@ def trace_clip(
     if concept is not None and candidates.index(concept) not in raised:
         raised.append(candidates.index(concept))
     numbers = torch.tensor([raised], device=detection.scores.device)
-    attention = saying_attention(run, encoding, caption)
+    attention = caption_attention(run, encoding, caption)
     frames = detection.attention.shape[1]
     rows, columns = cell_borders
     without_traces = detection.scores if detection.probed is None else detection.probed

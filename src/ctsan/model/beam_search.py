@@ -1,4 +1,4 @@
-"""The most probable sentences of a decoder, by beam search. A beam of one is greedy."""
+"""Beam search over a decoder. A beam of one is greedy search."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch.nn import functional as F
 
 from ctsan.model.lstm import State
 
-# Last words (n,), the state, and the clips still searched for, each with as many rows as the others, to
+# Maps the last words (n,), the state, and the unfinished clips, which have the same number of rows each, to
 # log-probabilities of the next words, (n, words), and the new state.
 NextWordsOf = Callable[[Tensor, State, tuple[int, ...]], tuple[Tensor, State]]
 
-_GROUP = 32  # scores of which the highest is looked for first
+_GROUP = 32  # scores per group in `_highest`
 
 
 class Sentence(NamedTuple):
-    words: tuple[int, ...]  # without the beginning and the end
-    score: float  # log-probability, end included, over length to the power of `length_penalty`
+    words: tuple[int, ...]  # without `begin` and `end`
+    score: float  # log-probability, including `end`, divided by length ** length_penalty
 
 
 @torch.inference_mode()
@@ -38,35 +38,35 @@ def beam_search(
     length_penalty: float = 1.0,
     no_repeat_ngram: int = 0,
 ) -> list[list[Sentence]]:
-    """The `n_best` sentences of every clip, the best first.
+    """The `n_best` sentences of every clip, best first.
 
     Args:
-        state: what the decoder starts from, (layers, B, D).
-        never: words that are never said, such as the unknown word and padding.
-        enough: ended sentences of a clip, after which its search is over; by default it goes on until no
-            unfinished one could still be among the best.
-        length_penalty: 0 compares plain log-probabilities, 1 those of an average word.
+        state: initial state of the decoder, (layers, B, D).
+        never: words that are never generated, such as the unknown word and padding.
+        enough: number of finished sentences after which the search for a clip stops. By default it continues
+            until no unfinished sentence can reach the `n_best`.
+        length_penalty: 0 compares log-probabilities, 1 their mean per word.
         no_repeat_ngram: no n-gram of this length occurs twice in a sentence; 0 allows all.
 
     Raises:
-        ValueError: more sentences are asked for than the beam holds.
+        ValueError: `n_best` is larger than the beam.
     """
     if n_best > beam:
         raise ValueError(f"{n_best} sentences from a beam of {beam}: widen the beam.")
-    clips = tuple(range(state.hidden.shape[1]))  # that are still searched for: B
+    clips = tuple(range(state.hidden.shape[1]))  # unfinished clips: B
     device = state.hidden.device
     finished: list[list[Sentence]] = [[] for _ in clips]
-    words = torch.full((len(clips), 1), begin, device=device)  # (B width, t): all sentences begin alike
+    words = torch.full((len(clips), 1), begin, device=device)  # (B width, t)
     scores = torch.zeros(len(clips), device=device)  # (B width,)
     for length in range(1, max_words + 1):
         log_probabilities, state = next_words(words[:, -1], state, clips)
         log_probabilities[:, [begin, *never]] = -torch.inf
         if length == 1:
-            log_probabilities[:, end] = -torch.inf  # a sentence has a word
+            log_probabilities[:, end] = -torch.inf  # no empty sentences
         if no_repeat_ngram:
             log_probabilities[_repeating(words, no_repeat_ngram)] = -torch.inf
         total = (scores[:, None] + log_probabilities).view(len(clips), -1)  # (B, width words)
-        # At most `beam` of them end here, so twice as many always leave a full beam of unfinished ones.
+        # At most `beam` candidates end here, so the best 2 x beam leave a full beam of unfinished ones.
         best, places = _highest(total, min(2 * beam, total.shape[1]))
         first = torch.arange(0, len(words), len(words) // len(clips), device=device)[:, None]  # rows of clips
         rows, chosen = first + places // log_probabilities.shape[1], places % log_probabilities.shape[1]
@@ -75,7 +75,7 @@ def beam_search(
         for place, number in (ends & best.isfinite())[:, :beam].nonzero().tolist():
             score = float(best[place, number]) / length**length_penalty
             finished[clips[place]].append(Sentence(tuple(begun[place, number, 1:-1].tolist()), score))
-        # The best unfinished ones, of which a few words in all may not give as many as the beam holds.
+        # The best unfinished ones. A small vocabulary may give fewer than the beam holds.
         keep = best.masked_fill(ends, -torch.inf).topk(min(beam, best.shape[1]), dim=1).indices
         kept = best.masked_fill(ends, -torch.inf).gather(1, keep)  # (B, width)
         hopes = (kept.max(dim=1).values / max_words**length_penalty).tolist()
@@ -95,7 +95,7 @@ def beam_search(
     else:
         for place, (sentence, score) in enumerate(zip(words.tolist(), scores.tolist(), strict=True)):
             done = finished[clips[place * len(clips) // len(words)]]
-            if len(done) < n_best and score > -torch.inf:  # sentences that never ended are cut off
+            if len(done) < n_best and score > -torch.inf:  # unfinished sentences are cut off
                 done.append(Sentence(tuple(sentence[1:]), score / max_words**length_penalty))
     for done in finished:
         done.sort(key=lambda sentence: -sentence.score)
@@ -103,9 +103,9 @@ def beam_search(
 
 
 def _highest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """As `scores.topk(count, dim=1)`, of far more scores than are asked for: its time is that of a maximum.
+    """Equal to `scores.topk(count, dim=1)`, but about as fast as a maximum if `count` is small.
 
-    As many groups of scores hold all of the highest as there are highest: those with the highest maxima.
+    The `count` highest scores all lie in the `count` groups with the highest maxima.
     """
     groups = scores.shape[1] // _GROUP
     if groups <= count:
@@ -119,18 +119,18 @@ def _highest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _repeating(words: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Words that would end an n-gram a second time: the rows of `words` (R, t), and the words."""
+    """Next words that would repeat an n-gram: their rows in `words` (R, t), and the words."""
     if words.shape[1] < n:
         nothing = words.new_zeros(0)
         return nothing, nothing
     ngrams = words.unfold(1, n, 1)  # (R, t - n + 1, n)
-    last = words[:, words.shape[1] - n + 1 :]  # (R, n - 1), which a word would follow
+    last = words[:, words.shape[1] - n + 1 :]  # (R, n - 1), the current prefix
     rows, places = (ngrams[:, :, :-1] == last[:, None]).all(dim=2).nonzero(as_tuple=True)
     return rows, ngrams[rows, places, -1]
 
 
 def _is_settled(done: list[Sentence], n_best: int, enough: int | None, hope: float) -> bool:
-    """There are enough sentences, or no unfinished one can still become better than the best ones."""
+    """Whether there are enough finished sentences, or no unfinished one can reach the `n_best`."""
     if enough is not None and len(done) >= enough:
         return True
     return sum(sentence.score >= hope for sentence in done) >= n_best

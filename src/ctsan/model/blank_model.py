@@ -1,4 +1,4 @@
-"""CT-SAN for fill-in-the-blank (section 3.2): a sentence read from both ends, and the word at its blank."""
+"""CT-SAN for fill-in-the-blank (section 3.2): a bidirectional LSTM predicts the word at the blank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctsan.model.word_input import WordInput
 
 
 class Filled(NamedTuple):
-    """What the model says of the blanks; weights are None where that attention is left out."""
+    """Predictions for the blanks. Weights are None for a disabled attention."""
 
     scores: Tensor  # (M, V), before the softmax
     input_weights: Tensor | None  # γ, (M, T, K)
@@ -23,14 +23,14 @@ class Filled(NamedTuple):
 
 
 class BlankModel(nn.Module):
-    """Without detector and attentions it is the paper's Base-SAN.
+    """Without detector and attentions this is the paper's Base-SAN.
 
-    The two directions meet at the blank only, in W_o: each is a stack of layers of its own.
+    Each direction is a separate stack of layers. They are combined only at the blank, by W_o.
 
     Args:
         bidirectional: False reads up to the blank only, which is the paper's Simple-LSTM.
-        gate: what both attentions' gates begin as; None draws them.
-        init_output_from_embeddings: see `init_output_layer`; the paper begins with Xavier's weights.
+        gate: initial value of both attentions' gates; None for Xavier initialisation.
+        init_output_from_embeddings: see `init_output_layer`; the paper uses Xavier initialisation.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class BlankModel(nn.Module):
             init_output_layer(self.say, clip_encoder.embedding.weight, self.output_attention)
 
     def forward(self, words: Tensor, is_real: Tensor, blanks: Tensor, encoding: ClipEncoding) -> Filled:
-        """What could stand in the blank of each sentence.
+        """Predict the word in the blank of each sentence.
 
         Args:
-            words: (M, T), sentences with the token `<blank>` in them, and padding at the end.
-            is_real: (M, T), True where a word is not padding; padding changes nothing.
-            blanks: (M,), the place of the blank that is to be filled; other blanks are left as they are.
-            encoding: one row a sentence, its clip's.
+            words: (M, T), sentences with the token `<blank>`, and padding at the end.
+            is_real: (M, T), True where a word is not padding; padding has no effect.
+            blanks: (M,), index of the blank to fill; other blanks are kept.
+            encoding: one row per sentence, that of its clip.
         """
         embedded = F.dropout(self.clip_encoder.embedding(words), self.dropout, self.training)
         x, input_weights = self.word_input(embedded, encoding.concepts)
-        # Both start from s_N, cells included. Flipped padding comes first, and leaves that state as it is.
+        # Both start from s_N, cells included. In a flipped sentence padding comes first and keeps the state.
         read = [self.read_forwards(x, encoding.state, is_real)[0]]  # (M, T, D)
         if self.read_backwards is not None:
             read.append(self.read_backwards(x.flip(1), encoding.state, is_real.flip(1))[0].flip(1))

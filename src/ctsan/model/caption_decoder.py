@@ -1,4 +1,4 @@
-"""The caption decoding LSTM between its two semantic attentions (eqs. 8 to 13)."""
+"""The caption decoding LSTM with input and output semantic attention (eqs. 8 to 13)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ctsan.model.word_input import WordInput
 
 
 class Decoded(NamedTuple):
-    """What the decoder says of the next words; weights are None where that attention is left out."""
+    """Predictions of the next words. Weights are None for a disabled attention."""
 
-    scores: Tensor  # (B, T, words), before the softmax; (n, words) where n of the steps are asked for
+    scores: Tensor  # (B, T, words), before the softmax; (n, words) if `is_scored` selects n steps
     input_weights: Tensor | None  # γ, (B, T, K)
     output_weights: Tensor | None  # β, (B, T, K)
 
 
 class Decoder(nn.Module):
-    """What every decoder of captions has, the paper's and others'.
+    """Base class of caption decoders, the paper's and the baselines'.
 
     Attributes:
         say: W_y, b_y.
@@ -33,15 +33,15 @@ class Decoder(nn.Module):
     ties_embedding: ClassVar[bool] = False
 
     def related(self, concepts: Tensor) -> Tensor | None:  # noqa: ARG002  # by default nothing
-        """What `forward` makes of the concept words (B, K, E) alike at every step; None without such."""
+        """Projection of the concept words (B, K, E) that is the same at every step; None if there is none."""
         return None
 
 
 class CaptionDecoder(Decoder):
-    """Each attention can be left out: the paper's ablation, and with neither its Base-SAN.
+    """Each attention can be disabled, for the paper's ablation. Without both it is the paper's Base-SAN.
 
     Args:
-        gate: what both attentions' gates begin as; None draws them.
+        gate: initial value of both attentions' gates; None for Xavier initialisation.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CaptionDecoder(Decoder):
         nn.init.zeros_(self.say.bias)
 
     def related(self, concepts: Tensor) -> Tensor | None:
-        """What is the same at every step of a sentence."""
+        """The output attention's projection of the concept words, the same at every step."""
         return None if self.output_attention is None else self.output_attention.related(concepts)
 
     def forward(
@@ -85,15 +85,15 @@ class CaptionDecoder(Decoder):
         related: Tensor | None = None,
         is_scored: Tensor | None = None,
     ) -> tuple[Decoded, State]:
-        """Words so far (B, T, E) and concept words (B, K, E) to what follows each of the words.
+        """Predict the next word after each of the words (B, T, E), given concept words (B, K, E).
 
-        Under teacher forcing T is the whole sentence at once; in a search it is one word, with the state
-        that the last call returned. The first state is the video encoder's: h_0 = s_N, its cells included.
+        With teacher forcing, T covers the whole sentence. In a search T is 1, and `state` is that returned by
+        the last call. The initial state is the video encoder's: h_0 = s_N, cells included.
 
         Args:
-            related: what `related` makes of the concept words, where that is known already.
-            is_scored: (B, T), the steps that scores are asked of, by default all: W_y is most of the work,
-                and half of a batch is padding.
+            related: the result of `related`, if already computed.
+            is_scored: (B, T), steps to compute scores for; by default all. W_y dominates the cost, and half
+                of a batch is padding.
         """
         words = F.dropout(words, self.dropout, self.training)
         x, input_weights = self.word_input(words, concepts)  # eqs. 9 and 10
@@ -107,5 +107,5 @@ class CaptionDecoder(Decoder):
 
 
 def steps_of(hidden: Tensor, is_scored: Tensor | None) -> Tensor:
-    """Of states (B, T, D) those of some steps, (n, D); all of them as they are where none are named."""
+    """Select the scored steps of states (B, T, D): (n, D); `hidden` itself if `is_scored` is None."""
     return hidden if is_scored is None else hidden[is_scored]

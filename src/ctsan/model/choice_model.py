@@ -1,4 +1,4 @@
-"""CT-SAN for multiple choice (appendix A.1): how well each sentence suits a clip."""
+"""CT-SAN for multiple choice (appendix A.1): scores sentences for a clip."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ctsan.model.word_input import WordInput
 
 
 class Scored(NamedTuple):
-    """How well sentences suit their clips; weights are None where the attention is left out."""
+    """Scores of sentences for their clips. Weights are None if the attention is disabled."""
 
     scores: Tensor  # S, (M,)
     input_weights: Tensor | None  # γ, (M, T, K)
 
 
 class ChoiceModel(ScoreScale):
-    """Without detector and attention it is the paper's Base-SAN.
+    """Without detector and attention this is the paper's Base-SAN.
 
     Args:
-        gate: what the attention's gate begins as; None draws it.
+        gate: initial value of the attention's gate; None for Xavier initialisation.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class ChoiceModel(ScoreScale):
 
         Args:
             words: (M, T), sentences with padding at the end.
-            is_real: (M, T), True where a word is not padding; padding changes nothing.
-            encoding: one row a sentence, its clip's.
+            is_real: (M, T), True where a word is not padding; padding has no effect.
+            encoding: one row per sentence, that of its clip.
         """
         embedded = F.dropout(self.clip_encoder.embedding(words), self.dropout, self.training)
         x, input_weights = self.word_input(embedded, encoding.concepts)
@@ -72,20 +72,20 @@ class ChoiceModel(ScoreScale):
         return Scored(self.score(hidden), input_weights)
 
     def score(self, hidden: Tensor) -> Tensor:
-        """S of sentences read to the end, h_T (..., D) to (...)."""
+        """Final states h_T (..., D) to scores S (...)."""
         scores: Tensor = self.rate(self.align(hidden).relu())[..., 0]
         return scores
 
 
 def margin_loss(scores: Tensor, answer: Tensor, *, margin: float = 1.0) -> Tensor:
-    """How far the wrong choices come within the margin of the right one, (B,): Σ_l max(0, S_l - S_l* + Δ).
+    """Max-margin loss Σ_l max(0, S_l - S_l* + Δ) over the wrong choices l, (B,).
 
-    Differs from the paper: the sum as printed includes l = l*, which adds Δ whatever the scores are. It is
-    left out, so that the loss of a clip with every wrong choice far enough away is zero.
+    Differs from the paper: the sum as printed includes l = l*, which adds the constant Δ. It is omitted here,
+    so that the loss is zero if every wrong choice is outside the margin.
 
     Args:
         scores: (B, choices).
-        answer: (B,), the place of the right choice.
+        answer: (B,), index of the correct choice.
     """
     right = scores.gather(1, answer[:, None])  # (B, 1)
     return (scores - right + margin).relu().sum(dim=1) - margin

@@ -1,4 +1,4 @@
-"""What every model here makes of a clip: the state s_N of the video encoder, and its concept words."""
+"""The clip encoder that all models share: the video encoder's state s_N, and the concept words."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from ctsan.model.concept_detector import (
 from ctsan.model.lstm import State
 from ctsan.model.video_encoder import VideoEncoder
 
-_FORMS = 4  # times K candidates are looked through for K different lemmas
+_FORMS = 4  # the top 4 K candidates are searched for K distinct lemmas
 
 
 class ClipEncoding(NamedTuple):
-    """All that a language model needs of a clip."""
+    """Encoded clips, as the language models read them."""
 
     state: State  # s_N
-    concepts: Tensor  # (B, K, E), the embeddings a_i, zeros where there is no word; K is 0 without a detector
-    concept_words: Tensor  # (B, K), candidates, the first in rank first; any where there is no word
-    confidences: Tensor  # (B, K), 0 where there is no word: a clip may have fewer than K
+    concepts: Tensor  # (B, K, E), embeddings a_i, zeros where there is no word; K is 0 without a detector
+    concept_words: Tensor  # (B, K), candidate indices in order of rank; arbitrary where there is no word
+    confidences: Tensor  # (B, K), 0 where there is no word, because a clip may have fewer than K
     detection: Detection | None
 
     @property
     def without_detection(self) -> ClipEncoding:
-        """All that reading and saying sentences needs; the detection is large."""
+        """The encoding without `detection`, which is large and not used by the language models."""
         return self._replace(detection=None)
 
     def of(self, clips: Tensor) -> ClipEncoding:
-        """The same for each sentence: rows of the clips that they belong to."""
+        """Select rows by clip index, e.g. one row per sentence."""
         state = State(self.state.hidden[:, clips], self.state.cell[:, clips])
         return self._replace(
             state=state,
@@ -56,10 +56,10 @@ class ClipEncoding(NamedTuple):
 
 
 class BaseClipEncoder(nn.Module):
-    """What all encoders of clips have: word vectors, which the language model shares, and channel statistics.
+    """Common attributes of clip encoders: channel statistics, and the word embedding of the language model.
 
     Attributes:
-        detector: the source of concept words; None without any.
+        detector: the source of concept words, or None.
     """
 
     embedding: nn.Embedding
@@ -71,24 +71,23 @@ class BaseClipEncoder(nn.Module):
 
 
 class ClipEncoder(BaseClipEncoder):
-    """Regions of the frames, then the video encoder and the concept word detector over them.
+    """Reduce feature maps to regions, then run the video encoder and the concept word detector over them.
 
     Args:
-        embedding: (words, E), where the word vectors start; a language model uses the same ones.
-        candidate_words: (V,), the number of each concept candidate in the vocabulary.
+        embedding: (words, E), initial word vectors. The language model shares the embedding.
+        candidate_words: (V,), vocabulary index of each concept candidate.
         detector: the source of concept words; None for the paper's Base-SAN.
-        channel_dropout: of a clip's channels in training, each in all frames at once; dropped here and there
-            it would be seen all the same. The paper has none.
-        video_encoder: in place of the paper's.
-        probe: a module from mean features (B, C) to scores (B, V), which are added to those of a detector
-            that learns. Differs from the paper, which has none.
+        channel_dropout: dropout rate of feature channels. A channel is dropped in all frames and cells of a
+            clip, because otherwise its value remains visible in the others. The paper has none.
+        video_encoder: replaces the paper's video encoder.
+        probe: a module from mean features (B, C) to scores (B, V), which are added to those of a learnt
+            detector. Differs from the paper, which has none.
         confidence_weighted: scale concept embeddings by their confidence, so that the language loss trains
-            the detector. In the paper they are looked up, and it does not.
-        prior_weight: w of p - w q, which concept words are ranked by: q is the share of training clips with
+            the detector. In the paper they are looked up, so no gradient reaches it.
+        prior_weight: w in p - w q, by which concept words are ranked. q is the share of training clips with
             the word. 0 ranks by confidence p, as in the paper.
-        lemmas: (V,), the same number for candidates that are forms of one word. Where w is above 0, each
-            lemma comes once.
-        memory: of the paper's video encoder: see `LayerNormLSTM`.
+        lemmas: (V,), lemma id of each candidate. If w > 0, each lemma is selected at most once.
+        memory: for the paper's video encoder: see `LayerNormLSTM`.
     """
 
     frequencies: Tensor  # (V,), q
@@ -147,23 +146,24 @@ class ClipEncoder(BaseClipEncoder):
         frequencies: Tensor | None = None,
         prior: Tensor | None = None,
     ) -> None:
-        """Begin with what training clips tell before any training, which the paper does not.
+        """Initialise from statistics of the training clips, which the paper does not do.
 
         Args:
-            channels: their means and scales, both (C,). What all clips have in common is far larger than what
-                tells them apart, and layer normalisation would see little else.
-            directions: (n, C), orthonormal, along which clips differ: the regions begin as the places along
-                these. Few clips could not teach which of many channels to look at.
-            frequencies: (V,), the share of clips in which each candidate is used: a detector that sees
-                nothing yet should say the common words.
-            prior: the same, q of p - w q.
+            channels: channel means and scales, both (C,), to standardise the maps. The component common to
+                all clips is far larger than the differences between them, and would dominate layer
+                normalisation.
+            directions: (n, C), orthonormal principal directions of the clips. The regions are initialised as
+                projections onto them, because a small corpus is not enough to learn which channels matter.
+            frequencies: (V,), the share of clips that use each candidate. They set the detector's bias, so
+                that an untrained detector predicts the common words.
+            prior: (V,), the same shares, used as q in p - w q.
         """
         if channels is not None:
             self.channel_means.copy_(channels[0])
             self.channel_scales.copy_(channels[1])
         if directions is not None:
             self.reduce.init_from(directions)
-        if self.probe is not None:  # it knows the frequencies, and traces begin by adding nothing
+        if self.probe is not None:  # its bias holds the frequencies, and the traces initially add 0
             frequencies = None
         if frequencies is not None and isinstance(self.detector, LearntConceptSource):
             self.detector.name.bias.copy_(frequencies.clamp(1e-3, 1 - 1e-3).logit())
@@ -171,7 +171,7 @@ class ClipEncoder(BaseClipEncoder):
             self.frequencies.copy_(prior)
 
     def means(self, maps: Tensor, frame_is_real: Tensor) -> Tensor:
-        """What a probe sees: the means of maps (B, N, h, w, C), scaled as for regions, (B, C)."""
+        """The probe's input: standardised mean features (B, C) of maps (B, N, h, w, C)."""
         frames = maps.mean(dim=(2, 3)) * frame_is_real[..., None]
         means = frames.sum(dim=1) / frame_is_real.sum(dim=1, keepdim=True)
         return (means - self.channel_means) / self.channel_scales
@@ -188,11 +188,11 @@ class ClipEncoder(BaseClipEncoder):
     def forward(
         self, maps: Tensor, frame_is_real: Tensor, concept_scores: Tensor | None = None
     ) -> ClipEncoding:
-        """Maps (B, N, h, w, C) to everything that is said of the clip later.
+        """Encode maps (B, N, h, w, C).
 
         Args:
-            concept_scores: (B, V), before the sigmoid, out of fold: choose concept words by these, not by the
-                detector's own, and take them for a probe's; (B, 0) for none.
+            concept_scores: (B, V), out-of-fold logits. They replace the detector's scores when selecting
+                concept words, and the probe's scores. None or (B, 0) for none.
         """
         regions = self.regions(maps)
         state = self.encode_video(regions, frame_is_real)
@@ -208,12 +208,12 @@ class ClipEncoder(BaseClipEncoder):
             probed = concept_scores
             if probed is None:
                 probed = self.probe(self.means(maps, frame_is_real))
-            # Traces learn what the probe does not tell.
+            # The traces learn a residual of the probe's scores.
             detection = detection._replace(scores=probed + detection.scores, probed=probed)
         if concept_scores is None:
             concept_scores = detection.scores
         words, confidences = self.top(concept_scores)
-        if self.confidence_weighted:  # by the detector's own confidences, so that the language loss trains it
+        if self.confidence_weighted:  # the detector's own confidences, so that it gets gradients
             confidences = detection.confidences.gather(1, words)
         return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)
 
@@ -222,7 +222,7 @@ class ClipEncoder(BaseClipEncoder):
         return bool(self.prior_weight) and (self.detector is None or self.detector.has_confidences)
 
     def ranking(self, confidences: Tensor) -> Tensor:
-        """What concept words are ranked by, from confidences (…, V): p - w q; no word comes last."""
+        """Ranking scores p - w q from confidences p (…, V); candidates with p = 0 rank last."""
         if not self._uses_prior:
             return confidences
         return (confidences - self.prior_weight * self.frequencies).masked_fill(
@@ -230,7 +230,7 @@ class ClipEncoder(BaseClipEncoder):
         )
 
     def top(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (B, V) to K concept words, the first in rank first, and their confidences, both (B, K)."""
+        """The top K concept words of scores (B, V), in order of rank, and their confidences, both (B, K)."""
         if not self._uses_prior:
             best = scores.topk(self.num_concepts, dim=1)
             return best.indices, best.values.sigmoid()
@@ -239,20 +239,20 @@ class ClipEncoder(BaseClipEncoder):
         words = self.ranking(confidences).topk(num_looked_at, dim=1).indices
         lemmas = self.lemmas[words]
         is_higher = torch.ones(num_looked_at, num_looked_at, device=words.device).tril(-1) > 0
-        is_form = ((lemmas[:, :, None] == lemmas[:, None]) & is_higher).any(dim=2)  # of a word ranked higher
-        place = torch.arange(num_looked_at, device=words.device) + num_looked_at * is_form  # forms come last
+        is_form = ((lemmas[:, :, None] == lemmas[:, None]) & is_higher).any(dim=2)  # lemma already ranked
+        place = torch.arange(num_looked_at, device=words.device) + num_looked_at * is_form  # repeats last
         words = words.gather(1, place.topk(self.num_concepts, dim=1, largest=False).indices)
         return words, confidences.gather(1, words)
 
     def embed_concepts(self, words: Tensor, confidences: Tensor) -> Tensor:
-        """The vectors a_i of candidates (B, K) with their confidences, (B, K, E)."""
+        """Embeddings a_i of candidates (B, K) with confidences (B, K): (B, K, E)."""
         concepts: Tensor = self.embedding(self.candidate_words[words])
         if self.confidence_weighted:
             concepts = concepts * confidences[..., None]
         return concepts.masked_fill((confidences == 0)[..., None], 0.0)
 
     def replace_concepts(self, encoding: ClipEncoding, words: Tensor, confidences: Tensor) -> ClipEncoding:
-        """The encoding with candidates (B, K) as concept words; those with a confidence of 0 are no words."""
+        """Replace the concept words by candidates (B, K). A confidence of 0 marks an empty slot."""
         return encoding._replace(
             concepts=self.embed_concepts(words, confidences), concept_words=words, confidences=confidences
         )

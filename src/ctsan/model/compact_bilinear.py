@@ -1,4 +1,4 @@
-"""Compact bilinear pooling ν (appendix A.2; Fukui et al., 2016): an outer product, never written out."""
+"""Compact bilinear pooling ν (appendix A.2; Fukui et al., 2016): a sketch of an outer product."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 
 class CompactBilinear(nn.Module):
-    """Two vectors to a count sketch of their outer product.
+    """Count sketch of the outer product of two vectors, without computing the product.
 
     A count sketch adds every entry, with a random sign, to a random one of `out_dim` sums. The sketch of an
     outer product, whose entry (i, j) goes to h_1(i) + h_2(j) with the sign s_1(i) s_2(j), is the circular
-    convolution of the two vectors' sketches, and so a product of their Fourier transforms. Inner products
-    are those of the outer products, in expectation over the random choices.
+    convolution of the two vectors' sketches, i.e. a product of their Fourier transforms. Inner products of
+    sketches equal those of the outer products, in expectation over the random hashes and signs.
 
-    The choices follow from the seed and are saved with the weights, which mean nothing without them.
+    Hashes and signs follow from the seed. They are saved with the weights, which depend on them.
     """
 
     first_hash: Tensor
@@ -40,7 +40,7 @@ class CompactBilinear(nn.Module):
         return self._sketch(x, self.second_hash, self.second_sign)
 
     def combine(self, first: Tensor, second: Tensor) -> Tensor:
-        """Transformed sketches, which may be broadcast, to sketches of the outer products (..., out)."""
+        """Transformed sketches, with broadcasting, to sketches of the outer products (..., out)."""
         sketch: Tensor = torch.fft.irfft(first * second, n=self.out_dim)
         return sketch
 
@@ -49,13 +49,13 @@ class CompactBilinear(nn.Module):
         return self.combine(self.sketch_first(first), self.sketch_second(second))
 
     def applied(self, weight: Tensor, first: Tensor) -> Tensor:
-        """`weight` ν(first, ·), which is linear, as matrices: (second, C, rows) for first vectors (C, first).
+        """The linear maps ν(first, ·) @ weight as matrices, (second, C, rows), for first vectors (C, first).
 
-        Cheaper than the transforms where many second vectors meet a first one: the sketch of an outer product
-        has far more numbers than a vector.
+        Cheaper than the transforms if many second vectors share a first one, because a sketch is far larger
+        than a vector.
 
         Args:
-            weight: (out, rows), a row for each of the sums.
+            weight: (out, rows).
         """
         signed = first * self.first_sign
         matrices = signed.new_empty(len(self.second_hash), len(first), weight.shape[1])

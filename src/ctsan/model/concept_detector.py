@@ -1,7 +1,7 @@
-"""The concept word detector (section 2.2): traces follow regions through a clip and name what they saw.
+"""The concept word detector (section 2.2): traces follow regions through a clip and predict concept words.
 
-Any language model can use it: feature maps go in, `Detection` comes out, and `concept_loss` is one more term
-of the model's loss. `examples/foreign_model.py` shows it in a model that has nothing to do with the paper.
+Any language model can use it: it maps regions to a `Detection`, and `concept_loss` is an additional term of
+the model's loss. `examples/foreign_model.py` shows it in a model that is unrelated to the paper.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ctsan.model.recurrence import as_multiplied
 
 
 class Detection(NamedTuple):
-    """What the detector found in a batch of clips."""
+    """Output of a detector for a batch of clips."""
 
-    scores: Tensor  # (B, V), of all candidates before the sigmoid
-    attention: Tensor  # (B, N, L, h, w): where each trace looked; adds up to one over the grid
-    states: Tensor  # (B, L, D): what each trace remembers at the end
-    probed: Tensor | None = None  # (B, V), scores of a probe alone, which are part of `scores`
+    scores: Tensor  # (B, V), logits of all candidates
+    attention: Tensor  # (B, N, L, h, w), spatial attention of each trace; sums to one over the grid
+    states: Tensor  # (B, L, D), final state of each trace
+    probed: Tensor | None = None  # (B, V), the probe's scores, which `scores` include
 
     @property
     def confidences(self) -> Tensor:
@@ -32,12 +32,12 @@ class Detection(NamedTuple):
         return self.scores.sigmoid()
 
     def top(self, num_concepts: int) -> tuple[Tensor, Tensor]:
-        """The K surest candidates, the surest first, and their confidences, both (B, K)."""
+        """The K candidates of highest confidence, in descending order, and their confidences, both (B, K)."""
         best = self.scores.topk(num_concepts, dim=1)
         return best.indices, best.values.sigmoid()
 
     def of(self, clips: Tensor) -> Detection:
-        """Rows of some clips."""
+        """Select rows by clip index."""
         return Detection(*(None if part is None else part[clips] for part in self))  # type: ignore[arg-type]  # as they were
 
     def to(self, device: torch.device) -> Detection:
@@ -45,26 +45,25 @@ class Detection(NamedTuple):
 
 
 class ConceptSource(nn.Module):
-    """Where concept words come from: clips to a `Detection`. The paper's systems differ in nothing else.
+    """A source of concept words: maps clips to a `Detection`. The paper's systems differ only in this part.
 
-    A source that is no `LearntConceptSource` reads maps (B, N, h, w, C) as they are stored.
+    A source that is not a `LearntConceptSource` reads the stored maps (B, N, h, w, C).
 
     Attributes:
-        has_confidences: its scores say how likely a word is, so that they can be compared with how often the
-            word is used.
+        has_confidences: its scores are logits of probabilities, which can be compared with word frequencies.
     """
 
     has_confidences: ClassVar[bool] = True
 
 
 class LearntConceptSource(ConceptSource):
-    """Reads regions (B, N, D, h, w), and learns them together with the language model."""
+    """A source that reads regions (B, N, D, h, w) and is trained jointly with the language model."""
 
     name: nn.Linear  # W_p, b_p
 
 
 class RegionReducer(nn.Module):
-    """Pooled maps of a backbone to regions of D numbers, by a convolution (section 2.1; there 3x3)."""
+    """Convolution from pooled backbone maps to regions of D channels (section 2.1; there 3x3)."""
 
     def __init__(self, *, channels: int, hidden_dim: int, kernel: int = 3) -> None:
         super().__init__()
@@ -73,7 +72,7 @@ class RegionReducer(nn.Module):
 
     @torch.no_grad()
     def init_from(self, directions: Tensor) -> None:
-        """Begin with the places along directions (n, C) at each cell alone; what they leave stays random."""
+        """Initialise the first n filters as projections of each cell onto directions (n, C)."""
         weight = self.conv.weight  # (D, C, k, k)
         size, centre = weight.flatten(1).norm(dim=1).mean(), weight.shape[-1] // 2
         given = directions[: len(weight)]
@@ -88,12 +87,12 @@ class RegionReducer(nn.Module):
 
 
 class TraceAttention(nn.Module):
-    """Where each trace looks next, from what it remembers: softmax(Conv(v ⊙ h)) (eqs. 3 and 4).
+    """Spatial attention of each trace, from its hidden state: softmax(Conv(v ⊙ h)) (eqs. 3 and 4).
 
-    The first convolution sees v ⊙ h, and v is the same for all traces. Σ_d W[a,d] * (v[d] h[d]) is
-    Σ_d h[d] (W[a,d] * v[d]), where * convolves over the grid: so W is convolved with v once a frame, and each
-    trace costs a matrix product, a ninth of its convolution. The second convolution is a matrix product as
-    well, for a grid is small. `forward_plainly` is the same, as printed.
+    The input of the first convolution is v ⊙ h, where v is the same for all traces. With * for convolution
+    over the grid, Σ_d W[a,d] * (v[d] h[d]) = Σ_d h[d] (W[a,d] * v[d]). So W is convolved with v once per
+    frame, and each trace costs a matrix product, a ninth of its convolution. The second convolution is a
+    matrix product too, because the grid is small. `forward_plainly` computes the formula as printed.
     """
 
     def __init__(self, *, hidden_dim: int, attention_dim: int) -> None:
@@ -109,7 +108,7 @@ class TraceAttention(nn.Module):
         return self.weigh(regions, hidden, *self.matrices(regions))
 
     def matrices(self, regions: Tensor) -> tuple[Tensor, Tensor]:
-        """Both convolutions' weights as `weigh` wants them, the same for all frames: (D, 9, A), (A P, P)."""
+        """Weights of both convolutions as matrices for `weigh`, for all frames: (D, 9, A) and (A P, P)."""
         height, width = regions.shape[-2:]
         first = self.first.weight.flatten(2).permute(1, 2, 0).contiguous()
         cells = torch.eye(height * width, dtype=first.dtype, device=first.device)
@@ -136,8 +135,8 @@ class TraceAttention(nn.Module):
 class SharedConvolution(torch.autograd.Function):
     """Σ_d h[d] (W[a,d] * v[d]) for all traces of a frame, clip by clip.
 
-    W convolved with v is D times the size of a frame: it is there for one clip at a time only, and is made
-    again for the backward pass. So memory stays bounded, and reusing it is much faster than asking for more.
+    W convolved with v is D times the size of a frame. It is computed for one clip at a time, in one reused
+    buffer, and recomputed in the backward pass. This bounds memory, and is much faster than allocating it.
     """
 
     @staticmethod
@@ -168,13 +167,13 @@ class SharedConvolution(torch.autograd.Function):
 
 
 class ConceptDetector(LearntConceptSource):
-    """L tracing LSTMs with shared parameters, one for each cell of the grid, that raise words together.
+    """L tracing LSTMs with shared parameters, one per cell of the grid, that jointly predict concept words.
 
     Args:
-        lr_scale: a factor of the learning rate for the detector. A slower one knows its clips by heart later.
+        lr_scale: factor of the learning rate for the detector. A smaller one delays overfitting.
         memory: see `LayerNormLSTM`.
-        tie_traces: W_p is the same for all traces: it names the mean of their states. In the paper each trace
-            has its own part of W_p, which has to learn every word L times.
+        tie_traces: share W_p between traces, by applying it to the mean of their states. In the paper each
+            trace has its own part of W_p, which has to learn every word L times.
     """
 
     def __init__(
@@ -211,7 +210,7 @@ class ConceptDetector(LearntConceptSource):
         nn.init.zeros_(self.name.bias)
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> Detection:
-        """Follow regions (B, N, D, h, w) through the frames; padding changes nothing.
+        """Trace regions (B, N, D, h, w) through the frames; padding has no effect.
 
         Args:
             frame_is_real: (B, N), True where a frame is not padding; the first frame of a clip always is.
@@ -219,11 +218,11 @@ class ConceptDetector(LearntConceptSource):
         batch, _, _, height, width = regions.shape
         first_layer = self.trace.layers[0]
         assert isinstance(first_layer, LayerNormLSTMLayer)
-        # A trace's input is a mean of cells, and so is its linear map: cells are mapped once for all traces.
+        # A trace's input is a weighted mean of cells, so cells are projected once for all traces.
         mapped = first_layer.from_input(regions.flatten(3).mT)  # (B, N, P, 4 D)
         state = self.trace.initial(batch * self.num_traces, regions)
         trace_is_real = frame_is_real.repeat_interleave(self.num_traces, dim=0)  # (B L, N)
-        is_padded = (~frame_is_real).any(dim=0).tolist()  # whether any clip has ended by a frame
+        is_padded = (~frame_is_real).any(dim=0).tolist()  # (N), whether any clip has ended
         one_hot = torch.eye(self.num_traces, dtype=regions.dtype, device=regions.device)
         weights = one_hot.view(1, self.num_traces, height, width).expand(batch, -1, -1, -1)
         convolutions = self.attend.matrices(regions)
@@ -244,13 +243,13 @@ class ConceptDetector(LearntConceptSource):
         return Detection(self.name_words(states), torch.stack(attention, dim=1), states)
 
     def name_words(self, states: Tensor) -> Tensor:
-        """The last states of the traces (B, L, D) to scores of all candidates (B, V) (eq. 5)."""
+        """Final states of the traces (B, L, D) to logits of all candidates (B, V) (eq. 5)."""
         last = states.mean(dim=1) if self.tie_traces else states.flatten(1)
         scores: Tensor = self.name(F.dropout(last, self.dropout, self.training))
         return scores
 
     def shares(self, states: Tensor, concepts: Tensor) -> Tensor:
-        """What each trace adds to the score of a concept: states (B, L, D), concepts (B, K) to (B, K, L)."""
+        """Contribution of each trace to the logits of concepts (B, K), from states (B, L, D): (B, K, L)."""
         rows = self.name.weight[concepts]  # (B, K, D), or (B, K, L D)
         if self.tie_traces:
             return torch.einsum("bkd,bld->bkl", rows, states) / self.num_traces

@@ -1,4 +1,4 @@
-"""CT-SAN for description (section 3.1): clip encoder and caption decoder put together."""
+"""CT-SAN for description (section 3.1): clip encoder and caption decoder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ctsan.model.semantic_attention import init_output_layer
 
 
 class DescriptionModel(nn.Module):
-    """Without detector and attentions it is the paper's Base-SAN.
+    """Without detector and attentions this is the paper's Base-SAN.
 
     Args:
-        decoder: in place of the paper's; then what is said of attention and layers counts for nothing.
-        gate: what both attentions' gates begin as; None draws them.
-        init_output_from_embeddings: see `init_output_layer`; the paper begins with Xavier's weights.
+        decoder: replaces the paper's decoder. The arguments for attention and layers are then ignored.
+        gate: initial value of both attentions' gates; None for Xavier initialisation.
+        init_output_from_embeddings: see `init_output_layer`; the paper uses Xavier initialisation.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class DescriptionModel(nn.Module):
             init_output_layer(self.decode.say, clip_encoder.embedding.weight, self.decode.output_attention)
 
     def forward(self, words: Tensor, encoding: ClipEncoding, is_scored: Tensor | None = None) -> Decoded:
-        """Teacher forcing: what should follow each of the words (M, T) of captions of the encoded clips.
+        """Predict the next word after each of the words (M, T) of captions, with teacher forcing.
 
         Args:
-            is_scored: (M, T), the steps that scores are asked of; by default all.
+            is_scored: (M, T), steps to compute scores for; by default all.
         """
         embedded = self.clip_encoder.embedding(words)
         decoded: Decoded = self.decode(embedded, encoding.concepts, encoding.state, is_scored=is_scored)[0]
@@ -64,7 +64,7 @@ class DescriptionModel(nn.Module):
         """One step of a search: words (B,) and concept words (B, K, E) to log-probabilities (B, words).
 
         Args:
-            related: what the decoder's `related` makes of the concept words: the same at every step.
+            related: the result of the decoder's `related`, the same at every step.
         """
         decoded, state = self.decode(self.clip_encoder.embedding(last[:, None]), concepts, state, related)
         return decoded.scores[:, 0].log_softmax(dim=-1), state

@@ -1,4 +1,4 @@
-"""LSTM layers with layer normalisation (Ba et al., 2016), which all of the paper's networks are built of."""
+"""LSTM layers with layer normalisation (Ba et al., 2016), used by all of the paper's networks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctsan.model.recurrence import Recurrence, as_multiplied
 
 
 class State(NamedTuple):
-    """What an LSTM remembers, layer by layer."""
+    """Hidden states and cells of an LSTM, by layer."""
 
     hidden: Tensor  # (layers, B, D)
     cell: Tensor  # (layers, B, D)
@@ -25,7 +25,7 @@ class State(NamedTuple):
 
 
 class LayerNormLSTMLayer(nn.Module):
-    """One layer. The input's share of the gates is computed for all steps at once, outside the recurrence."""
+    """One layer. The input projection of the gates is computed for all steps before the recurrence."""
 
     def __init__(self, *, input_dim: int, hidden_dim: int, memory: int = 4) -> None:
         super().__init__()
@@ -38,12 +38,12 @@ class LayerNormLSTMLayer(nn.Module):
         nn.init.xavier_uniform_(self.from_input.weight)
         nn.init.xavier_uniform_(self.from_hidden.weight)
         with torch.no_grad():
-            # After `memory` steps about a third is left; what is written is little where much is remembered.
+            # About a third of the cell remains after `memory` steps; long memory gets small input gates.
             self.norm_input.bias[:hidden_dim] = math.log(max(memory - 1, 1))
             self.norm_input.bias[hidden_dim : 2 * hidden_dim] = -math.log(max(memory / 4, 1))
 
     def project(self, x: Tensor) -> Tensor:
-        """The input's share of the gates, (..., 4 D)."""
+        """Input projection of the gates, (..., 4 D)."""
         projected: Tensor = self.norm_input(self.from_input(x))
         return projected
 
@@ -57,8 +57,8 @@ class LayerNormLSTMLayer(nn.Module):
     def forward(
         self, x: Tensor, hidden: Tensor, cell: Tensor, is_real: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """All steps, the same as one by one: hidden states (B, T, D), and the last hidden state and cell."""
-        projected = self.project(x.transpose(0, 1))  # (T, B, 4 D): a step lies in one piece
+        """Run all steps: hidden states (B, T, D), and the last hidden state and cell."""
+        projected = self.project(x.transpose(0, 1))  # (T, B, 4 D), so that each step is contiguous
         outputs, hidden, cell = Recurrence.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
             projected,
             hidden.to(projected.dtype),
@@ -74,12 +74,12 @@ class LayerNormLSTMLayer(nn.Module):
 
 
 class LayerNormLSTM(nn.Module):
-    """Layers on top of each other, with dropout on the input of every layer but the first.
+    """Stacked layers, with dropout on the input of every layer but the first.
 
     Args:
-        memory: the steps after which a third is left of what it remembers, before it has learnt anything. The
-            bias of the forget gates begins as log(memory - 1), that of the input gates as -log(memory / 4).
-            The paper is silent; 4 gives log 3 = 1.1 and 0, near the customary 1 and 0.
+        memory: number of steps after which a third of the cell remains at initialisation. The bias of the
+            forget gates is initialised as log(memory - 1), that of the input gates as -log(memory / 4). The
+            paper does not specify them; 4 gives log 3 = 1.1 and 0, near the customary 1 and 0.
     """
 
     def __init__(
@@ -96,17 +96,17 @@ class LayerNormLSTM(nn.Module):
         )
 
     def initial(self, batch: int, like: Tensor) -> State:
-        """Nothing remembered yet."""
+        """The zero state."""
         zeros = like.new_zeros(len(self.layers), batch, self.hidden_dim)
         return State(zeros, zeros)
 
     def forward(
         self, x: Tensor, state: State | None = None, is_real: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Run over a sequence (B, T, input), from `state` on.
+        """Run over a sequence (B, T, input), starting from `state`.
 
         Args:
-            is_real: (B, T), True where a step is not padding; padding changes no state.
+            is_real: (B, T), True where a step is not padding; padding does not change the state.
 
         Returns:
             The top layer's hidden states (B, T, D), and the state after the last real step.
@@ -127,7 +127,7 @@ class LayerNormLSTM(nn.Module):
         """One step from an input (B, input), or from the first layer's `project` of it.
 
         Args:
-            is_real: (B,), False where the state stays as it was.
+            is_real: (B,), False where the state is kept.
         """
         here = None if is_real is None else is_real[:, None]
         hiddens, cells = [], []

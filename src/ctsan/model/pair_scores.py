@@ -1,10 +1,16 @@
-"""Scores of all queries with all clips: the same as pair by pair, in a fraction of the time.
+"""Scores of all queries with all clips: equal to scoring each pair, in a fraction of the time.
 
-The concept words of a clip are mixed into every word of a query, so a query is read anew beside every clip.
-What is shared: the two sides of the input attention, up to the first gates, by word and by concept word; a
-word's input by all its places in the queries; the reading of a beginning by all queries that begin so; a
-whole reading by all clips with the same concept words, where nothing else of a clip is read (retrieval); and
-the product of W_p and a clip's sketch by all queries. Blocks of queries and clips bound the memory.
+The concept words of a clip are mixed into every word of a query, so a query has to be read again for every
+clip. The following computations are shared:
+
+- both sides of the input attention, up to the first gates: per word and per concept word;
+- the LSTM input of a word: between all its occurrences in the queries;
+- the reading of a prefix: between all queries with that prefix;
+- the reading of a query: between clips with the same concept words, if it depends on nothing else of a clip
+  (retrieval);
+- the product of W_p and a clip's sketch: between all queries.
+
+Queries and clips are processed in blocks to bound memory.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from ctsan.text.vocabulary import PAD
 
 _QUERIES_AT_ONCE = 4096
 _CLIPS_AT_ONCE = 1024
-_NUMBERS_AT_ONCE = 2**23  # of the hidden states of a level, beside all clips that are read together
+_NUMBERS_AT_ONCE = 2**23  # elements in the hidden states of a level, over all clips of a block
 
 
 @torch.inference_mode()
@@ -42,7 +48,7 @@ def score_pairs(model: RetrievalModel | ChoiceModel, queries: Tensor, encoding: 
 
 
 def _score(model: RetrievalModel | ChoiceModel, tree: PrefixTree, encoding: ClipEncoding) -> Tensor:
-    """The scores of a tree's queries with clips, (Q, clips)."""
+    """Scores of a tree's queries with clips, (Q, clips)."""
     vectors, sets, set_of_clip = _concept_sets(model, encoding)
     if isinstance(model, ChoiceModel):
         readings = _readings(model, tree, vectors, sets[set_of_clip], encoding.state)
@@ -58,18 +64,18 @@ def _score(model: RetrievalModel | ChoiceModel, tree: PrefixTree, encoding: Clip
 def _concept_sets(
     model: RetrievalModel | ChoiceModel, encoding: ClipEncoding
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The different concept words (V, E), the different sets of them (S, K), and which set each clip has."""
+    """Distinct concept words (V, E), distinct sets of them (S, K), and the set of each clip."""
     words, concepts = encoding.concept_words, encoding.concepts
     if model.word_input.attention is None:
         words, concepts = words[:, :0], concepts[:, :0]
-    if model.clip_encoder.confidence_weighted:  # by a confidence that no two clips have in common
+    if model.clip_encoder.confidence_weighted:  # embeddings then differ from clip to clip
         words = torch.arange(words.numel(), device=words.device).view_as(words)
-    words = words.masked_fill(~(concepts != 0).any(dim=2), -1)  # where a clip has fewer words
+    words = words.masked_fill(~(concepts != 0).any(dim=2), -1)  # empty slots
     different, places = torch.unique(words, return_inverse=True)
     vectors = concepts.new_empty(len(different), concepts.shape[2])
     vectors[places] = concepts
     ordered = places.sort(dim=1).values
-    if ordered.shape[1] == 0:  # `unique` refuses rows of nothing
+    if ordered.shape[1] == 0:  # `unique` rejects empty rows
         return vectors, ordered[:1], ordered.new_zeros(len(ordered))
     sets, set_of_clip = torch.unique(ordered, dim=0, return_inverse=True)
     return vectors, sets, set_of_clip
@@ -78,7 +84,7 @@ def _concept_sets(
 def _readings(
     model: RetrievalModel | ChoiceModel, tree: PrefixTree, concepts: Tensor, sets: Tensor, start: State
 ) -> Iterator[Tensor]:
-    """h_T of all queries, (Q, C, D), beside one set of concept words (S, K) after the other, C at a time."""
+    """Yield h_T of all queries, (Q, C, D), for C of the sets of concept words (S, K) at a time."""
     layer = model.lstm.layers[0]
     assert isinstance(layer, LayerNormLSTMLayer)
     words = model.clip_encoder.embedding(tree.words)

@@ -1,4 +1,4 @@
-"""Sentences as a tree of their beginnings: an LSTM reads what they have in common once."""
+"""Prefix tree (trie) of sentences: an LSTM reads a common prefix once."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from torch import Tensor
 
 from ctsan.model.lstm import LayerNormLSTM, LayerNormLSTMLayer, State
 
-_NUMBERS_AT_ONCE = 2**18  # of hidden states: their gates stay in the cache
+_NUMBERS_AT_ONCE = 2**18  # elements of hidden states per block, so that their gates stay in the CPU cache
 
 
 class Level(NamedTuple):
-    """All beginnings of one length (n of them), in order: those with the same parent follow each other."""
+    """The n prefixes of one length, sorted, so that those with the same parent are consecutive."""
 
-    words: Tensor  # (n,), the last word of each, as a place in `PrefixTree.words`
-    parents: Tensor  # (n,), each without its last word: places in the level before
-    ended: Tensor  # (m,), the sentences that end here
-    ends: Tensor  # (m,), the beginning that each of them is
+    words: Tensor  # (n,), last word of each prefix, as an index into `PrefixTree.words`
+    parents: Tensor  # (n,), prefix without its last word, as an index into the previous level
+    ended: Tensor  # (m,), sentences that end here
+    ends: Tensor  # (m,), the prefix that equals each of them
 
 
 class PrefixTree(NamedTuple):
-    words: Tensor  # (W,), all different words
+    words: Tensor  # (W,), distinct words
     num_sentences: int
-    levels: tuple[Level, ...]  # the beginnings of one word, of two words, ...
+    levels: tuple[Level, ...]  # prefixes of one word, of two words, ...
 
     @property
     def width(self) -> int:
-        """The number of beginnings in the widest level."""
+        """Number of prefixes in the widest level."""
         return max((len(level.words) for level in self.levels), default=0)
 
 
 def prefix_tree(sentences: Tensor, is_real: Tensor) -> PrefixTree:
-    """The tree of sentences (M, T) with padding at the end, which must be sorted, as by `torch.unique`."""
+    """Build the tree of sentences (M, T), padded at the end and sorted, as by `torch.unique`."""
     words, places = torch.unique(sentences, return_inverse=True)  # (W,), (M, T)
-    is_new = torch.ones_like(is_real)  # not the beginning of the sentence before
+    is_new = torch.ones_like(is_real)  # not a prefix of the previous sentence
     is_new[1:] = (sentences[1:] != sentences[:-1]).cumsum(dim=1) > 0
     is_new &= is_real
-    numbers = is_new.cumsum(dim=0) - 1  # (M, T), of each beginning in its level
+    numbers = is_new.cumsum(dim=0) - 1  # (M, T), index of each prefix in its level
     before = torch.cat(
         [torch.zeros_like(numbers[:, :1]), numbers], dim=1
     )  # before the first word all are one
@@ -51,19 +51,19 @@ def prefix_tree(sentences: Tensor, is_real: Tensor) -> PrefixTree:
 
 
 def read_tree(lstm: LayerNormLSTM, projected: Tensor, tree: PrefixTree, start: State) -> Tensor:
-    """The top layer's last state of all sentences beside all clips, (M, C, D), without dropout.
+    """Final top-layer states of all sentences for all clips, (M, C, D), without dropout.
 
-    The share of the gates that comes from a parent is worked out once for all its children.
+    The hidden projection of a parent is computed once for all its children.
 
     Args:
         projected: (W, C, 4 D), the first layer's `project` of every word of the tree; or (W, 1, 4 D), if it
-            is the same beside all clips.
+            is the same for all clips.
         start: (layers, C, D).
     """
     layers = [layer for layer in lstm.layers if isinstance(layer, LayerNormLSTMLayer)]
-    from_input = [layer.from_input.weight.mT.contiguous() for layer in layers]  # multiplied faster like this
+    from_input = [layer.from_input.weight.mT.contiguous() for layer in layers]  # faster to multiply
     from_hidden = [layer.from_hidden.weight.mT.contiguous() for layer in layers]
-    hidden, cell = start.hidden[:, None], start.cell[:, None]  # (layers, 1, C, D): nothing read yet
+    hidden, cell = start.hidden[:, None], start.cell[:, None]  # (layers, 1, C, D), of the empty prefix
     clips, dim = hidden.shape[2:]
     at_once = max(1, _NUMBERS_AT_ONCE // (clips * dim))
     last = hidden[-1].repeat(tree.num_sentences, 1, 1)
@@ -88,7 +88,10 @@ def read_tree(lstm: LayerNormLSTM, projected: Tensor, tree: PrefixTree, start: S
 
 
 def _advance(layer: LayerNormLSTMLayer, gates: Tensor, cell: Tensor, *, out: Tensor) -> None:
-    """The cell goes one step on in its place, and the hidden state to `out`; `gates` are both shares' sum."""
+    """One step: updates the cell in place and writes the hidden state to `out`.
+
+    `gates` is the sum of input and hidden projections.
+    """
     dim = layer.hidden_dim
     forget, write, show = gates[..., : 3 * dim].sigmoid_().chunk(3, dim=-1)
     cell.mul_(forget).addcmul_(write, _tanh(gates[..., 3 * dim :]))
@@ -96,5 +99,5 @@ def _advance(layer: LayerNormLSTMLayer, gates: Tensor, cell: Tensor, *, out: Ten
 
 
 def _tanh(x: Tensor) -> Tensor:
-    """In place, and in half the time of `Tensor.tanh_`."""
+    """In-place tanh in half the time of `Tensor.tanh_`."""
     return x.mul_(2).sigmoid_().mul_(2).sub_(1)

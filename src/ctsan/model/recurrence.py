@@ -1,8 +1,7 @@
-"""The recurrence of a layer-normalised LSTM layer as one operation, its gradients worked out by hand.
+"""The recurrence of a layer-normalised LSTM layer as one autograd function with a hand-written backward pass.
 
-A graph of a dozen small operations for every step costs time of its own. Backwards, only what the step before
-depends on is done step by step; the gradients of weights and gains are one product or one reduction over all
-steps.
+This avoids an autograd graph of a dozen small operations per step. The backward pass runs step by step only
+for the gradients of the state. Gradients of weights and gains are one product or reduction over all steps.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from torch.autograd.function import once_differentiable
 
 
 def as_multiplied(weight: Tensor) -> Tensor:
-    """A weight in the precision that matrices are multiplied in: autocast's, where that is on."""
+    """Cast a tensor to the precision of matrix products: that of autocast, if enabled."""
     device = weight.device.type
     return weight.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else weight
 
 
 class Recurrence(torch.autograd.Function):
-    """The input's share of the gates and a first state to all states.
+    """Input projections of the gates and an initial state to all states.
 
-    The gates lie side by side: forget, write, show and the new content, of D numbers each. Names that begin
-    with `d_` are gradients of the loss.
+    The 4 D gate values are forget, write (input), show (output) and the new content, in this order. Names
+    that start with `d_` are gradients of the loss.
     """
 
     @staticmethod
@@ -33,9 +32,9 @@ class Recurrence(torch.autograd.Function):
         projected: Tensor,  # (T, B, 4 D)
         hidden: Tensor,  # (B, D)
         cell: Tensor,  # (B, D)
-        is_real: Tensor | None,  # (T, B), False where the state stays as it was
-        weight: Tensor,  # (4 D, D), from the hidden state to its share of the gates
-        gain: Tensor,  # (4 D,), of that share
+        is_real: Tensor | None,  # (T, B), False where the state is kept
+        weight: Tensor,  # (4 D, D), hidden projection of the gates
+        gain: Tensor,  # (4 D,), of its layer normalisation
         cell_gain: Tensor,  # (D,)
         cell_bias: Tensor,  # (D,)
         eps: float,
@@ -87,7 +86,7 @@ class Recurrence(torch.autograd.Function):
         d_hidden, d_cell = d_hidden.clone(), d_cell.clone()
         for t in reversed(range(len(gates))):
             d_hidden += d_outputs[t]
-            if is_real is not None:  # the gradient of padding goes to the step before, untouched
+            if is_real is not None:  # padding passes the gradient to the previous step unchanged
                 here = is_real[t, :, None]
                 d_passed, d_cell_passed = d_hidden.masked_fill(here, 0), d_cell.masked_fill(here, 0)
                 d_hidden, d_cell = d_hidden.masked_fill(~here, 0), d_cell.masked_fill(~here, 0)
@@ -142,7 +141,7 @@ class Recurrence(torch.autograd.Function):
 
 
 def _gates_by_step(gates: Tensor) -> tuple[tuple[Tensor, ...], ...]:
-    """Views of (T, B, 4 D) for each step: the three gates that are sigmoids, and each of the four."""
+    """Views of (T, B, 4 D) for each step: the three sigmoid gates together, and each of the four parts."""
     parts = gates.chunk(4, dim=2)
     return tuple(part.unbind(0) for part in (gates[..., : 3 * parts[0].shape[2]], *parts))
 

@@ -1,4 +1,4 @@
-"""CT-SAN for retrieval (appendix A.2): how well a query and a clip suit each other."""
+"""CT-SAN for retrieval (appendix A.2): scores a query and a clip."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ctsan.model.lstm import LayerNormLSTM
 from ctsan.model.score_scale import ScoreScale
 from ctsan.model.word_input import WordInput
 
-_PAIRS_AT_ONCE = 1024  # of which sketches are written out
-_NUMBERS_AT_ONCE = 2**26  # of matrices that stand for clips
+_PAIRS_AT_ONCE = 1024  # pairs per block whose sketches are computed
+_NUMBERS_AT_ONCE = 2**26  # elements per block of clip matrices
 
 
 class RetrievalModel(ScoreScale):
-    """Without detector and attention it is the paper's Base-SAN.
+    """Without detector and attention this is the paper's Base-SAN.
 
-    The paper names no state that the query's LSTM starts from: it starts from nothing remembered.
+    The paper does not specify the initial state of the query's LSTM. It is zero here.
 
-    Differs from the paper: it prints W_p as 8000x1500 and W_s as 1500x1, which leaves nothing for a maxout
-    to choose from. Here W_p is `pieces` maps of that size, and the maxout takes the largest of their outputs.
-    As Goodfellow et al. (2013) do, dropout before the maxout drops inputs of these maps, not of the maximum,
-    where a dropped number would win over negative ones.
+    Differs from the paper: it prints W_p as 8000x1500 and W_s as 1500x1, which leaves the maxout with one
+    piece. Here W_p consists of `pieces` maps of that size, and the maxout takes the maximum of their outputs.
+    As in Goodfellow et al. (2013), dropout is applied to the inputs of these maps, not to those of the
+    maximum, where a dropped value of 0 would exceed negative ones.
 
     Args:
-        gate: what the attention's gate begins as; None draws it.
+        gate: initial value of the attention's gate; None for Xavier initialisation.
     """
 
     def __init__(
@@ -74,25 +74,25 @@ class RetrievalModel(ScoreScale):
 
         Args:
             words: (M, T), queries with padding at the end.
-            is_real: (M, T), True where a word is not padding; padding changes nothing.
-            encoding: one row a query, its clip's.
+            is_real: (M, T), True where a word is not padding; padding has no effect.
+            encoding: one row per query, that of its clip.
         """
         queries, input_weights = self.encode_query(words, is_real, encoding.concepts)
         return Scored(self.score(self.sketch_clip(encoding), queries), input_weights)
 
     def encode_query(self, words: Tensor, is_real: Tensor, concepts: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Queries (M, T), beside the concept words (M, K, E) of a clip, to h_T (M, D) and weights γ."""
+        """Queries (M, T) and concept words (M, K, E) of their clips to h_T (M, D) and weights γ."""
         embedded = F.dropout(self.clip_encoder.embedding(words), self.dropout, self.training)
         x, input_weights = self.word_input(embedded, concepts)
         _, last = self.lstm(x, is_real=is_real)
         return F.dropout(last.top, self.dropout, self.training), input_weights
 
     def sketch_clip(self, encoding: ClipEncoding) -> Tensor:
-        """The clips' side of ν, (B, sketch // 2 + 1), complex: the same for all queries."""
+        """The clip factor of ν, (B, sketch // 2 + 1), complex, shared by all queries."""
         return self.pool.sketch_first(encoding.state.top)
 
     def score(self, clips: Tensor, queries: Tensor) -> Tensor:
-        """Sketched clips (..., sketch // 2 + 1) and queries h_T (..., D), also broadcast, to S (...)."""
+        """Sketched clips (..., sketch // 2 + 1) and queries h_T (..., D), with broadcasting, to S (...)."""
         joint = self.pool.combine(clips, self.pool.sketch_second(queries))  # ν, (..., sketch)
         joint = F.dropout(joint, self.joint_dropout, self.training)
         return self.score_joint(self.join(joint))
@@ -101,13 +101,13 @@ class RetrievalModel(ScoreScale):
         """Clips s_N (C, D), each with all queries, to S (Q, C), without dropout.
 
         Args:
-            queries: h_T (Q, R, D), read in R different ways.
-            reading: (C,), in which of them beside each clip.
+            queries: h_T (Q, R, D), read with R different sets of concept words.
+            reading: (C,), index of each clip's set among the R.
         """
         num_queries, _, dim = queries.shape
         scores = clips.new_empty(num_queries, len(clips))
         every = torch.arange(len(clips), device=clips.device)
-        # A matrix takes D products of D numbers, of a kind that runs at half the speed.
+        # A clip matrix costs D² row operations, which run at half the speed.
         if num_queries * self.pool.out_dim < 2 * dim * dim:
             for some in torch.split(every, max(1, _PAIRS_AT_ONCE // num_queries)):
                 joint = self.pool(clips[some], queries[:, reading[some]])  # ν, (Q, c, sketch)
@@ -136,16 +136,15 @@ def pairwise_margin_loss(
 ) -> Tensor:
     """Max-margin loss over a batch of pairs, (B,), each the other pairs' negative.
 
-    For every pair it adds up how far other clips for its sentence, or other sentences for its clip, come
-    within the margin of its own score: Σ_l max(0, S_l - S_l* + Δ). As in `margin_loss`, the pair itself is
-    left out.
+    For each pair: Σ_l max(0, S_l - S_l* + Δ) over other clips for its sentence, or other sentences for its
+    clip. As in `margin_loss`, the pair itself is omitted.
 
     Args:
-        scores: (B, B), of clips in rows and sentences in columns; the right pairs are on the diagonal.
-        same_clip: (B, B), True where row and column belong to one clip, so on the diagonal too: a clip's
-            other captions are no negatives. None if all clips are different.
-        negatives: the paper has one sum. Its S_{k,l} is of clip k and sentence l where it is defined, and of
-            query k and clip l where it is tested.
+        scores: (B, B), clips in rows and sentences in columns; the matching pairs are on the diagonal.
+        same_clip: (B, B), True where row and column belong to one clip, including the diagonal. Other
+            captions of a clip are not negatives. None if all clips are different.
+        negatives: what l runs over. The paper has one sum, and is ambiguous: its S_{k,l} is of clip k and
+            sentence l in the definition, and of query k and clip l in the evaluation.
     """
     if same_clip is None:
         same_clip = torch.eye(len(scores), dtype=torch.bool, device=scores.device)

@@ -1,4 +1,4 @@
-"""The scale of a model's scores, so that scores of different models can be compared and added up."""
+"""The scale of a model's scores, for comparing and averaging the scores of different models."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 class ScoreScale(nn.Module):
     """Mean and standard deviation of a model's scores, saved with its weights.
 
-    A max-margin loss fixes differences of scores, not where they lie or how far they spread: before the means
-    of several models are taken, each must come to the same scale.
+    A max-margin loss does not determine the mean and the spread of scores, so the scores of several models
+    have to be standardised before averaging.
     """
 
     score_mean: Tensor
@@ -22,12 +22,12 @@ class ScoreScale(nn.Module):
         self.register_buffer("score_scale", torch.ones(()))
 
     def standardise(self, scores: Tensor) -> Tensor:
-        """Scores in standard deviations from their mean; unchanged as long as the scale is not known."""
+        """Standardise scores; unchanged before `calibrate_scale`."""
         return (scores - self.score_mean) / self.score_scale
 
     @torch.no_grad()
     def calibrate_scale(self, scores: Tensor) -> None:
-        """Learn the scale from some scores. Scores that are all the same have none, and are only centred."""
+        """Set mean and standard deviation from scores. Constant scores are only centred."""
         mean, spread = scores.mean(), scores.std(correction=0)
         self.score_mean.copy_(mean)
         self.score_scale.copy_(spread if spread > 1e-6 * (1 + mean.abs()) else torch.ones_like(spread))

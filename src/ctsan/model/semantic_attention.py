@@ -1,4 +1,4 @@
-"""Semantic attention (section 3.1): concept words mixed into words that go in and words that come out."""
+"""Semantic attention (section 3.1): mixes concept words into input words and into hidden states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def _gate(dim: int, initial: float | None) -> nn.Parameter:
-    """w of diag(w), (dim,); where `initial` is None, drawn as Xavier draws a matrix with fans of dim."""
+    """w of diag(w), (dim,); if `initial` is None, drawn like a Xavier-initialised (dim, dim) matrix."""
     gate = nn.Parameter(torch.empty(dim))
     if initial is not None:
         nn.init.constant_(gate, initial)
@@ -20,9 +20,9 @@ def _gate(dim: int, initial: float | None) -> nn.Parameter:
 
 
 def concept_attention(scores: Tensor, concepts: Tensor) -> Tensor:
-    """Softmax of scores (B, T, K) over the concept words (B, K, E) that there are.
+    """Masked softmax of scores (B, T, K) over the concept words (B, K, E).
 
-    A row of zeros is no word: it gets no attention. Where there is none at all, all weights are 0.
+    A row of zeros is an empty slot and gets weight 0. Without any concept words all weights are 0.
     """
     is_word = (concepts != 0).any(dim=-1)[:, None]  # (B, 1, K)
     lowest = torch.finfo(scores.dtype).min
@@ -33,10 +33,10 @@ class InputSemanticAttention(nn.Module):
     """Mix the concept words most related to a word into that word (φ, eqs. 9 and 10).
 
     Args:
-        contrastive_init: W_γ begins as the identity and w_{x,a} as -1: the concept words most like a word are
-            subtracted from it, and what is left is what the clip does not explain.
-        gate: what w_{x,a} begins as; None draws it. A small one lets sentences be learnt first without the
-            concept words, which are random as long as the detector knows nothing.
+        contrastive_init: initialise W_γ as the identity and w_{x,a} as -1. The concept words most similar to
+            a word are then subtracted from it, and the remainder is what the clip does not explain.
+        gate: initial value of w_{x,a}; None for Xavier initialisation. With a small value the language model
+            first learns without concept words, which are random while the detector is untrained.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class OutputSemanticAttention(nn.Module):
     """Mix the concept words most related to a hidden state into that state (ϕ, eqs. 11 and 12).
 
     Args:
-        gate: what w_{h,a} begins as; None draws it.
+        gate: initial value of w_{h,a}; None for Xavier initialisation.
     """
 
     def __init__(self, *, embedding_dim: int, hidden_dim: int, gate: float | None = None) -> None:
@@ -85,24 +85,24 @@ class OutputSemanticAttention(nn.Module):
         """States (B, T, D) and concept words (B, K, E) to states (B, T, D) and weights (B, T, K).
 
         Args:
-            related: what `related` makes of the concept words, where that is known already.
+            related: the result of `related`, if already computed.
         """
         related = self.related(concepts) if related is None else related
         weights = concept_attention(hidden @ related.mT, concepts)  # (B, T, K)
         return hidden + self.gate * (weights @ related), weights
 
     def related(self, concepts: Tensor) -> Tensor:
-        """Concept words (B, K, E) as they are mixed into every state, (B, K, D)."""
+        """Projected concept words, (B, K, D), that are mixed into every state."""
         mixed: Tensor = self.relate(concepts.tanh())
         return mixed
 
 
 @torch.no_grad()
 def init_output_layer(say: nn.Linear, embedding: Tensor, attention: OutputSemanticAttention | None) -> None:
-    """Let W_y begin as the words' vectors, seen as concept words are: tanh(E) W_βᵀ, at Xavier's size.
+    """Initialise W_y as tanh(E - mean(E)) W_βᵀ, the projection of concept words, at the norm of its weights.
 
-    A concept word that is attended to then raises its own score, and those of words like it, from the first
-    step on. Without attention the vectors are seen at random.
+    An attended concept word then raises its own score, and those of similar words, from the first step on.
+    Without attention a random matrix replaces W_β.
 
     Args:
         embedding: (words, E).
@@ -112,15 +112,15 @@ def init_output_layer(say: nn.Linear, embedding: Tensor, attention: OutputSemant
     nn.init.xavier_uniform_(relate)
     if attention is not None:
         relate = attention.relate.weight
-    seen = (embedding - embedding.mean(dim=0)).tanh() @ relate.mT  # what all words share tells none apart
+    seen = (embedding - embedding.mean(dim=0)).tanh() @ relate.mT  # the mean carries no information
     say.weight.copy_(seen * size / seen.norm(dim=1).mean())
 
 
 def attention_regulariser(weights: Tensor, is_real: Tensor, *, p: float = 2.0, q: float = 0.5) -> Tensor:
     """g of eq. 15 for every sequence, (B,), as printed.
 
-    The first term is least when all concept words are used alike. The weights of a step add up to one, so
-    the second term is the square of the number of steps and trains nothing. Without concept words it is 0.
+    The first term is minimal if all concept words get the same attention. The weights of a step sum to one,
+    so the second term is the square of the number of steps and has no gradient. Without concept words g is 0.
 
     Args:
         weights: (B, T, K), attention on K concept words at T steps.
@@ -128,7 +128,7 @@ def attention_regulariser(weights: Tensor, is_real: Tensor, *, p: float = 2.0, q
     """
     totals = weights.sum(dim=2)
     is_attended = is_real & (totals > 0)
-    # A root of zero has no gradient: padding and clips without words must not come under one.
+    # The gradient of a root is infinite at 0: exclude padding and clips without words.
     squares = (weights * is_real[..., None]).sum(dim=1).pow(p).sum(dim=1)
     counted = (torch.where(is_attended, totals, 1.0).pow(q) * is_attended).sum(dim=1)
     has_words = is_attended.any(dim=1)

@@ -1,4 +1,4 @@
-"""The video encoding LSTM (eq. 7): frames in, a state that the language models start from out."""
+"""The video encoding LSTM (eq. 7): frames to the initial state of the language models."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ctsan.model.lstm import LayerNormLSTM, State
 
 
 class NoVideo(nn.Module):
-    """Nothing is seen: what a language model knows from its words alone."""
+    """No video input: a control for what the language model predicts from words alone."""
 
     def __init__(self, *, hidden_dim: int, num_layers: int = 2) -> None:
         super().__init__()
         self.hidden_dim, self.num_layers = hidden_dim, num_layers
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> State:
-        """The state before anything is read, whatever the clip."""
+        """The zero state for every clip."""
         nothing = regions.new_zeros(self.num_layers, len(frame_is_real), self.hidden_dim)
         return State(nothing, nothing)
 

@@ -1,4 +1,4 @@
-"""What a word becomes before an LSTM reads it: the same in all of the paper's language models."""
+"""LSTM inputs from words and concept words, shared by all of the paper's language models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctsan.model.semantic_attention import InputSemanticAttention
 
 
 class WordInput(nn.Module):
-    """Input semantic attention (eqs. 9 and 10), or W_x alone where it is left out."""
+    """Input semantic attention (eqs. 9 and 10), or W_x alone if it is disabled."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class WordInput(nn.Module):
         return self.project(words), None
 
     def table(self, words: Tensor, concepts: Tensor, then: nn.Linear) -> InputTable:
-        """All that different words (W, E) and different concept words (V, E) give, whatever the clip.
+        """Precompute what distinct words (W, E) and concept words (V, E) contribute, independent of the clip.
 
         Args:
-            then: what the inputs go through next, without a bias.
+            then: the next layer, without a bias.
         """
         if self.attention is None:
             assert self.project is not None
@@ -64,18 +64,18 @@ class WordInput(nn.Module):
 
 
 class InputTable(NamedTuple):
-    """Inputs of words as sums of a share of the word and shares of concept words, for W_x is linear."""
+    """LSTM inputs as sums of a word term and concept word terms, because W_x is linear."""
 
     of_words: Tensor  # (W, F)
     of_concepts: Tensor | None  # (V, F); None where there is no attention
     related: Tensor | None  # (V, W), what γ is the softmax of
-    is_word: Tensor | None  # (V,), False where a concept word is none: see `concept_attention`
+    is_word: Tensor | None  # (V,), False for an empty slot: see `concept_attention`
 
     def beside(self, concepts: Tensor) -> Tensor:
-        """The input of every word beside the concept words (C, K) of clips, (W, C, F); (W, 1, F) for all."""
+        """Inputs of all words for clips with concept words (C, K): (W, C, F); (W, 1, F) without attention."""
         if self.of_concepts is None or self.related is None or self.is_word is None:
             return self.of_words[:, None]
         is_none = ~self.is_word[concepts][..., None]  # (C, K, 1)
         scores = self.related[concepts].masked_fill(is_none, torch.finfo(self.related.dtype).min)
-        weights = scores.softmax(dim=1)  # γ, (C, K, W); what is no word adds zeros
+        weights = scores.softmax(dim=1)  # γ, (C, K, W); empty slots add zeros
         return torch.baddbmm(self.of_words, weights.mT, self.of_concepts[concepts]).transpose(0, 1)

@@ -1,11 +1,10 @@
-"""What is kept of a training: the best weights for use, and all that is needed to go on exactly.
+"""Save and load weights for inference, and checkpoints from which training resumes exactly.
 
-A checkpoint is one safetensors file, tensors and header together: it appears whole or not at all, so a kill
-can never leave two halves of different moments. No random state is in it, because the loop draws anew at
-every step, from the seed and the step's number.
+A checkpoint is one safetensors file with tensors and header, written atomically: a killed process never
+leaves a partial one. It holds no random state, because every step draws from the seed and the step number.
 
-Weights may also lie in a pack (`packing`): in half precision or eight bits, and with the tensors that
-several runs have in common in a file beside their folders.
+In a pack (`packing`), weights are in half precision or 8 bits, and tensors that several runs share are in one
+file next to the run folders.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from ctsan.io.atomic import replacing
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 WEIGHTS_FILE = "weights.safetensors"
-SHARED_FILE = "shared.safetensors"  # of a pack: one folder above its weights files
-SCALE = "/scale"  # after the name of a matrix in eight bits: what each of its rows is multiplied by
+SHARED_FILE = "shared.safetensors"  # in a pack, in the parent of the run folders
+SCALE = "/scale"  # suffix of the tensor with the row scales of an 8-bit matrix
 VERSION = 1
 
-_REMOVED = frozenset({"clip_encoder.word_noise"})  # in files of older runs; no model has them any more
+_REMOVED = frozenset({"clip_encoder.word_noise"})  # in files of older runs; no current model has them
 _CHECKPOINT, _WEIGHTS, _SHARED = "ctsan-checkpoint", "ctsan-weights", "ctsan-shared-weights"
 
 
 class RunningMean(Protocol):
-    """The averaged weights that a checkpoint holds beside the last ones."""
+    """The averaged weights, which a checkpoint holds in addition to the current ones."""
 
     mean: dict[str, Tensor]
 
@@ -46,9 +45,9 @@ class RunningMean(Protocol):
 
 @dataclass(slots=True)
 class State:
-    """Where a training stands, besides its weights."""
+    """The state of a training run, apart from its tensors."""
 
-    step: int = 0  # steps done; epoch and place in it follow
+    step: int = 0  # steps done; determines the epoch and the position in it
     best_step: int = 0  # 0: no evaluation yet
     best_score: float = 0.0
     stale: int = 0  # evaluations since the best one
@@ -65,7 +64,7 @@ def save_checkpoint(
     settings: Mapping[str, object],
     num_examples: int,
 ) -> None:
-    """Write all that `load_checkpoint` needs; the settings, sections as in JSON, are stored to compare."""
+    """Write all that `load_checkpoint` needs, with the settings (JSON sections) it compares."""
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     if average is not None:
         tensors |= {f"average/{name}": tensor for name, tensor in average.mean.items()}
@@ -84,11 +83,11 @@ def load_checkpoint(
     settings: Mapping[str, object],
     num_examples: int,
 ) -> State:
-    """Put model, optimiser and averaged weights back as they were; they must be made as they were then.
+    """Restore model, optimiser and averaged weights, which must be built as they were when it was saved.
 
     Raises:
-        RunError: the file is damaged, foreign, of another version, or of another model or corpus.
-        UsageError: it was made with other settings.
+        RunError: the file is damaged, of another format or version, or of another model or corpus.
+        UsageError: the checkpoint was made with different settings.
     """
     tensors, header = _read(file, _CHECKPOINT)
     check_resumable(file, header["settings"], settings)
@@ -112,27 +111,27 @@ def load_checkpoint(
 
 
 def save_weights(file: Path, model: nn.Module, *, step: int, score: float) -> None:
-    """Write weights for use, with the step and the score they were chosen by."""
+    """Write weights for inference, with their step and validation score."""
     _write(file, _WEIGHTS, model.state_dict(), {"step": step, "score": score})
 
 
 def load_weights(file: Path, model: nn.Module) -> None:
-    """Give a model the weights of a run.
+    """Load the weights of a run into a model.
 
     Raises:
-        RunError: the file is missing, damaged, foreign, of another version or of another model.
+        RunError: the file is missing, damaged, of another format or version, or of another model.
     """
     fill_with(file, model, read_weights(file))
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """The weights of a run, in single precision, whether it lies in a pack or not.
+    """Read the weights of a run, in a pack or not, as single precision.
 
     Raises:
-        RunError: the file is missing, damaged, foreign or of another version.
+        RunError: the file is missing, damaged, or of another format or version.
     """
     tensors, header = _read(file, _WEIGHTS)
-    if names := header.get("shared"):  # of the tensors in the file of all, by their names here
+    if names := header.get("shared"):  # tensor name -> key in the shared file
         found, _ = _read(file.parent.parent / SHARED_FILE, _SHARED, only=set(names.values()))
         tensors |= {name: found[key] for name, key in names.items()}
     return {
@@ -143,28 +142,35 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 
 def check_weights(file: Path) -> None:
-    """Raises:
-    RunError: a run has no weights, or their file is damaged, foreign or of another version.
+    """Check that a weights file can be opened, without reading its tensors.
+
+    Raises:
+        RunError: the file is missing, damaged, or of another format or version.
     """
     with _opened(file, _WEIGHTS):
         pass
 
 
 def write_packed_weights(file: Path, own: Mapping[str, Tensor], shared: Mapping[str, str]) -> None:
-    """Weights of one run of a pack: its own tensors, and the keys of others in the file of all, by name."""
+    """Write the weights of one run of a pack.
+
+    Args:
+        own: tensors that no other run has.
+        shared: tensor name -> key in the shared file.
+    """
     _write(file, _WEIGHTS, own, {"shared": shared})
 
 
 def write_shared_weights(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """The tensors that several runs of a pack have in common, by their keys."""
+    """Write the tensors that several runs of a pack share, by key."""
     _write(file, _SHARED, tensors, {})
 
 
 def fill_with(file: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give a model the tensors of a file.
+    """Load tensors that were read from `file` into a model.
 
     Raises:
-        RunError: they are of another model.
+        RunError: the tensors do not fit the model.
     """
     try:
         model.load_state_dict(tensors)
@@ -180,9 +186,9 @@ def _write(file: Path, kind: str, tensors: Mapping[str, Tensor], header: Mapping
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
         memory = plain.untyped_storage().data_ptr()
-        whole[name] = plain.clone() if memory in held else plain  # the format refuses tied weights
+        whole[name] = plain.clone() if memory in held else plain  # safetensors rejects shared memory
         held.add(memory)
-    # One metadata entry only: the library writes several in an order that changes from run to run.
+    # One metadata entry only: the library writes several in an order that is not deterministic.
     text = json.dumps({"format": kind, "version": VERSION, **header})
     with replacing(file) as temporary:
         temporary.write_bytes(save(whole, metadata={"ctsan": text}))
@@ -191,16 +197,16 @@ def _write(file: Path, kind: str, tensors: Mapping[str, Tensor], header: Mapping
 def _read(
     file: Path, kind: str, only: Collection[str] | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """All tensors of a file, or only some of them, and its header."""
+    """Read the header of a file and its tensors, or only those named in `only`."""
     with _opened(file, kind) as (opened, header):
-        # Copied out of the file: it may be replaced while they are in use.
+        # Copied, because the memory-mapped file may be replaced while the tensors are in use.
         names = opened.keys() if only is None else only
         return {name: opened.get_tensor(name).clone() for name in names}, header
 
 
 @contextmanager
 def _opened(file: Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """A safetensors file, which is mapped into memory, and its header."""
+    """Open a safetensors file (memory-mapped) and read its header."""
     remedy = "Put it back from a copy, or name another folder for a new run."
     try:
         with safe_open(file, framework="pt") as opened:

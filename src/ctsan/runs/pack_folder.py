@@ -1,11 +1,11 @@
-"""The folder of a pack: trained runs of one or several tasks, for use and nothing else. `packing` fills it.
+"""The folder of a pack: trained runs of one or more tasks, for inference only. `packing` writes it.
 
 pack.json               the names of the runs
-shared.safetensors      tensors that several runs have in common, once
-words/                  vocabulary and concept candidates, where all runs have the same
-describe/ fill/ …       a run each: settings.json, features.json, weights.safetensors, else words/ of its own
+shared.safetensors      tensors that several runs share
+words/                  vocabulary and concept candidates of all runs without their own
+describe/ fill/ …       one run each: settings.json, features.json, weights.safetensors; words/ if they differ
 
-The package carries one, `default`.
+The package ships with one, named `default`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ FORMAT, VERSION = "ctsan-pack", 1
 
 
 def runs_of_pack(folder: Path) -> list[Path]:
-    """The run folders of the pack that a folder holds, or of the one that is named `default`; else none.
+    """List the run folders of a pack, or of the packaged one for `default`; empty if there is no pack.
 
     Raises:
-        RunError: the pack is damaged, or the package carries none.
+        RunError: the pack is damaged, or `default` is named and this ctsan ships without a model.
     """
     if str(folder) == DEFAULT:
         folder = DEFAULT_FOLDER

@@ -1,7 +1,7 @@
-"""Trained runs to a pack: a small folder with all that use needs, of which `pack_folder` tells the rest.
+"""Pack trained runs into one small folder for inference; `pack_folder` documents its layout.
 
-Matrices are in half precision and large ones in eight bits, tensors that runs have in common are there once,
-and word vectors are those that the models have learnt.
+Matrices are stored in half precision, large ones in 8 bits. Tensors that runs share are stored once. Word
+vectors are those of the trained models.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ from ctsan.runs.run_folder import SETTINGS_FILE, open_run
 from ctsan.runs.trained_run import WORDS_FOLDER, learnt_vectors, read_recipe, words_folder, write_recipe
 from ctsan.text.words import CONCEPTS_FILE, VOCABULARY_FILE, Words
 
-_LARGE = 50_000  # numbers, from which on a matrix is in eight bits
+_LARGE = 50_000  # elements from which on a matrix is stored in 8 bits
 
-# Settings that count when a model is asked, not when it is trained; decoding held those of reranking once.
+# Sections of settings that affect inference, not training.
 _ASKED = ("decoding.", "rerank.", "ensemble.")
 
 
 def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()) -> int:
-    """Pack run folders, no ensembles, into a new folder; returns its size in bytes.
+    """Pack run folders into a new folder; return its size in bytes.
 
     Args:
-        overrides: settings that count when it is asked, as `decoding.beam=10`; by default as in the runs.
+        runs: folders of single runs, not of ensembles.
+        overrides: inference settings, such as `decoding.beam=10`; the rest stay as in the runs.
 
     Raises:
         RunError: a run cannot be read.
-        UsageError: the folder is there already and holds something, or another setting is named.
+        UsageError: the folder exists and is not empty, or an override is not an inference setting.
     """
     if others := [each for each in overrides if not each.strip().startswith(_ASKED)]:
         raise UsageError(
@@ -62,7 +63,7 @@ def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()
     ]
     weights = list(map(_reduced, trained))
     keys = [{name: _digest(tensor) for name, tensor in own.items()} for own in weights]
-    uses = Counter(key for own in keys for key in own.values())  # one model may have it twice
+    uses = Counter(key for own in keys for key in own.values())  # or twice in one model
     shared: dict[str, Tensor] = {}
     for run, name, own, own_keys in zip(runs, names, weights, keys, strict=True):
         common = {tensor: key for tensor, key in sorted(own_keys.items()) if uses[key] > 1}
@@ -70,8 +71,8 @@ def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()
         alone = {tensor: value for tensor, value in own.items() if tensor not in common}
         write_packed_weights(out / name / WEIGHTS_FILE, alone, common)
         stored = json.loads((run / SETTINGS_FILE).read_text(encoding="utf-8-sig"))
-        settings = overridden(settings_from_json(stored["settings"]), overrides)  # with newer ones' defaults
-        stored |= {"settings": settings.to_json(), "from": None}  # a folder that nobody else has
+        settings = overridden(settings_from_json(stored["settings"]), overrides)  # adds missing defaults
+        stored |= {"settings": settings.to_json(), "from": None}  # the origin is a local path
         write_json(out / name / SETTINGS_FILE, stored)
         write_recipe(out / name, read_recipe(run))
     if shared:
@@ -85,7 +86,7 @@ def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()
 
 
 def _names(tasks: Sequence[str]) -> list[str]:
-    """`describe`, `fill`, and `fill-2` for another one of the same task."""
+    """Name the runs by task: `describe`, `fill`, then `fill-2` for a second run of the same task."""
     seen: Counter[str] = Counter()
     names = []
     for task in tasks:
@@ -95,7 +96,7 @@ def _names(tasks: Sequence[str]) -> list[str]:
 
 
 def _reduced(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices in fewer bits; vectors and single numbers, which are few, as they are."""
+    """Store matrices in fewer bits; keep vectors and scalars, which are small, as they are."""
     reduced: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         if tensor.is_floating_point() and tensor.dim() > 1 and tensor.numel() >= _LARGE:

@@ -1,11 +1,11 @@
-"""A run folder: all that is needed to use a training, or to go on with it.
+"""A run folder: all that is needed to use a trained model, or to resume its training.
 
-settings.json            what was asked for, of which ctsan, and the run that it started from, if any
+settings.json            task, settings, version of ctsan, and the run it was initialised from, if any
 weights.safetensors      the best weights so far
-checkpoint.safetensors   the last moment that training can go on from
+checkpoint.safetensors   the state from which training resumes
 metrics.jsonl            losses and evaluations
 
-The folder of an ensemble holds the run folders of its members: 1, 2 and so on.
+An ensemble folder holds the run folders of its members, named 1, 2, ….
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ LOCK_FILE = ".lock"
 FORMAT, VERSION = "ctsan-run", 1
 
 
-_held: set[Path] = set()  # folders that this process trains in
+_held: set[Path] = set()  # folders whose lock this process holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The run whose weights another one started from."""
+    """The run that another one was initialised from."""
 
-    run: str  # its folder, as it was named
+    run: str  # its folder, as the user gave it
     task: str
-    weights: str  # digest of their file
-    parts: tuple[str, ...]  # of the model, that were taken over
+    weights: str  # SHA-256 of the weights file
+    parts: tuple[str, ...]  # parts of the model that were copied
     kept_words: int
     new_words: int
     kept_candidates: int
@@ -56,20 +56,22 @@ class Run:
     task: str
     profile: str
     settings: Settings
-    ctsan: str  # the version that began it
-    revision: str | None  # its commit, where it ran from a checkout
+    ctsan: str  # version that wrote the settings
+    revision: str | None  # commit, if ctsan ran from a checkout
     origin: Origin | None = None
 
 
 def members_of(folder: Path) -> list[Path]:
-    """The run folders of the ensemble that a folder holds; none if it holds no ensemble."""
+    """List the run folders of an ensemble folder; empty if the folder holds no ensemble."""
     numbered = (folder / str(number) for number in count(1))
     return list(takewhile(lambda member: (member / SETTINGS_FILE).exists(), numbered))
 
 
 def check_folder(folder: Path) -> None:
-    """Raises:
-    RunError: a run can neither begin nor go on in this folder, for it holds something else.
+    """Check that a run can start or resume in a folder.
+
+    Raises:
+        RunError: the folder holds something else.
     """
     if (folder / SETTINGS_FILE).exists():
         return
@@ -81,8 +83,10 @@ def check_folder(folder: Path) -> None:
 
 
 def check_ensemble_folder(folder: Path) -> None:
-    """Raises:
-    RunError: an ensemble can neither begin nor go on in this folder, for it holds something else.
+    """Check that an ensemble can start or resume in a folder.
+
+    Raises:
+        RunError: the folder holds something else.
     """
     if (folder / SETTINGS_FILE).exists():
         raise RunError(f"{folder}: it holds one run, not an ensemble. Name another folder for the ensemble.")
@@ -98,16 +102,18 @@ def _check_holds_only(folder: Path, belongs: Callable[[Path], bool]) -> None:
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether there is something to lose: a run that ended before its first checkpoint begins anew."""
+    """Whether a folder holds a checkpoint or weights. A run without either restarts from scratch."""
     return any((folder / name).exists() for name in (CHECKPOINT_FILE, WEIGHTS_FILE))
 
 
 def begun_run(folder: Path, *, task: str, settings: Settings) -> Run | None:
-    """The run that has begun in a folder and can be gone on with; None if none has begun.
+    """Open the run in a folder if it can be resumed; None if there is nothing to resume.
+
+    A run without a checkpoint or weights can be restarted with different settings.
 
     Raises:
-        RunError: the folder holds something else, or a run of another task has begun there.
-        UsageError: a run with other settings has begun there.
+        RunError: the folder holds something else, or a run of another task.
+        UsageError: the folder holds a run with different settings.
     """
     check_folder(folder)
     old = open_run(folder) if (folder / SETTINGS_FILE).exists() else None
@@ -121,10 +127,12 @@ def begun_run(folder: Path, *, task: str, settings: Settings) -> Run | None:
 
 
 def check_origin(run: Run, source: Path | None) -> None:
-    """Refuse to go on with a run as if it had started from other weights; they need not be there any more.
+    """Check that a resumed run was initialised from `source`.
+
+    Compares digests of the weights. If the weights of `source` are gone, its path must match.
 
     Raises:
-        UsageError: it started from another run than `source`.
+        UsageError: the run was initialised from other weights than those of `source`.
     """
     origin = run.origin
     if origin is None and source is None:
@@ -143,8 +151,10 @@ def check_origin(run: Run, source: Path | None) -> None:
 
 
 def weights_digest(folder: Path) -> str:
-    """Raises:
-    RunError: the run in the folder has no weights yet.
+    """Compute the SHA-256 of a run's weights file.
+
+    Raises:
+        RunError: the run in the folder has no weights yet.
     """
     file = folder / WEIGHTS_FILE
     try:
@@ -157,11 +167,11 @@ def weights_digest(folder: Path) -> str:
 def create_run(
     folder: Path, *, task: str, profile: str, settings: Settings, origin: Origin | None = None
 ) -> Run:
-    """Begin a run in a folder, or take up the one that has begun there if it is the same.
+    """Create a run in a folder, or reopen the one that is there if it is the same.
 
     Raises:
-        RunError: the folder holds something else, or a run of another task has begun there.
-        UsageError: a run with other settings has begun there.
+        RunError: the folder holds something else, or a run of another task.
+        UsageError: the folder holds a run with different settings.
     """
     old = begun_run(folder, task=task, settings=settings)
     new = Run(
@@ -190,10 +200,10 @@ def create_run(
 
 
 def open_run(folder: Path) -> Run:
-    """The run that a folder holds.
+    """Open the run in a folder.
 
     Raises:
-        RunError: there is none, or its settings are damaged, foreign or of another version.
+        RunError: there is none, or its settings file is damaged, of another format or of another version.
     """
     file = folder / SETTINGS_FILE
     again = "Put it back from a copy, or train again in another folder."
@@ -228,12 +238,12 @@ def open_run(folder: Path) -> Run:
 
 @contextmanager
 def training_alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from training in a folder; the lock goes with the process, however it ends.
+    """Lock a run folder against training by another process. The lock is released when the process ends.
 
-    Inside another such block for the same folder there is nothing left to do.
+    Reentrant: a nested block for the same folder does nothing.
 
     Raises:
-        RunError: another process trains there.
+        RunError: another process is training in the folder.
     """
     place = folder.resolve()
     if place in _held:
@@ -257,13 +267,13 @@ def _origin(value: Any) -> Origin | None:
 
 
 def _revision() -> str | None:
-    """The commit of the checkout that this package runs from; None where it was installed."""
+    """Return the commit of the checkout that this package runs from; None for an installed package."""
     package = Path(ctsan.__file__).parent
     command = ["git", "-C", str(package), "rev-parse", "--show-prefix", "HEAD"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    # An installed package may lie below somebody else's checkout.
+    # An installed package may lie inside the checkout of another project.
     prefix, _, commit = answer.strip().partition("\n")
     return commit if prefix == "src/ctsan/" else None

@@ -1,4 +1,4 @@
-"""Trained runs, read from their folders: models with their best weights, that answer alone or together."""
+"""Load trained runs from their folders, and select the runs that answer a task."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ FEATURES_FILE = "features.json"
 
 
 class SkipInit(TorchFunctionMode):
-    """Models built here are left without weights: a file's take their place, and to draw takes time."""
+    """Skip random initialisation of models built inside this context.
+
+    Their weights are loaded from a file anyway, and drawing random ones takes time.
+    """
 
     _DRAWING = frozenset(
         {init.kaiming_uniform_, init.normal_, init.uniform_, Tensor.normal_, Tensor.uniform_}
@@ -57,15 +60,15 @@ class TrainedRun:
     folder: Path
     task: str
     settings: Settings
-    recipe: Recipe  # of the features that it was trained on
+    recipe: Recipe  # how the features it was trained on were made
 
     @cached_property
     def loaded(self) -> LoadedModel[Any]:
-        """Its model, that of the task, read when it is first asked for: of many runs few may be.
+        """The run's model, loaded on first access: of many runs, a query may use only a few.
 
         Raises:
-            RunError: weights are damaged or do not fit.
-            WordsError: words are missing or damaged.
+            RunError: the weights are damaged or do not fit the model.
+            WordsError: the words are missing or damaged.
         """
         file = self.folder / WEIGHTS_FILE
         weights = read_weights(file)
@@ -81,26 +84,26 @@ class TrainedRun:
             words,
             self.settings.model.max_frames,
             self.settings.decoding.max_words,
-            eyes=deepcopy(model.clip_encoder).to(device) if device == "cuda" else None,
+            device_encoder=deepcopy(model.clip_encoder).to(device) if device == "cuda" else None,
             standardise=self.settings.ensemble.standardise,
         )
 
     def load(self) -> None:
-        """Read the model now, where the time that it takes should not count for the first answer."""
+        """Load the model now, so that the first query does not pay for it."""
         _ = self.loaded
 
 
 def words_folder(run: Path) -> Path:
-    """Where the words of a run are: in its folder, or beside it in a pack, for all runs without their own."""
+    """Locate the words of a run: in its folder, or in the pack's, which runs without their own share."""
     beside = not (run / WORDS_FOLDER).exists() and (run.parent / PACK_FILE).exists()
     return (run.parent if beside else run) / WORDS_FOLDER
 
 
 def learnt_vectors(weights: Mapping[str, Tensor]) -> Embedding:
-    """The word vectors of a model, among its weights.
+    """Extract the trained word vectors from a model's weights.
 
     Raises:
-        RunError: there are none.
+        RunError: the weights hold no word vectors.
     """
     if (found := weights.get("clip_encoder.embedding.weight")) is None:
         raise RunError("These weights hold no word vectors, so they are of no model of ctsan. Name a run.")
@@ -109,24 +112,24 @@ def learnt_vectors(weights: Mapping[str, Tensor]) -> Embedding:
 
 
 def load_runs(folders: Sequence[Path]) -> list[TrainedRun]:
-    """Run folders; one of an ensemble or of a pack stands for all in it, and `default` for the package's.
+    """Load runs. A folder may hold one run, an ensemble or a pack; `default` is the packaged model.
 
     Raises:
-        RunError: there is no usable run in one of them.
+        RunError: a folder holds no usable run.
     """
     return [_load_run(run) for folder in folders for run in run_folders(folder)]
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The folders of the runs that a folder, or the name `default`, stands for."""
+    """Expand a folder, or the name `default`, to its run folders."""
     return runs_of_pack(folder) or members_of(folder) or [folder]
 
 
 def run_to_start_from(folder: Path, task: str) -> Path:
-    """The one run that a training starts from: of a pack the one of the same task, or its first.
+    """Choose the run to initialise from. Of a pack: the run of the same task, else its first.
 
     Raises:
-        RunError: the pack is damaged, or `default` is named and there is none.
+        RunError: the pack is damaged, or `default` is named and this ctsan carries no model.
     """
     packed = runs_of_pack(folder)
     same = [run for run in packed if open_run(run).task == task]
@@ -134,12 +137,13 @@ def run_to_start_from(folder: Path, task: str) -> Path:
 
 
 def answering(runs: Sequence[TrainedRun], task: str) -> list[TrainedRun]:
-    """The runs that answer questions of a task together.
+    """Select the runs that answer a task as an ensemble.
 
-    Runs of a task that `decides` it answer alone: joint embeddings, for `choose` and `rank`.
+    If the task of some run `decides` this one, only such runs answer: joint embeddings, for `choose` and
+    `rank`.
 
     Raises:
-        UsageError: none can.
+        UsageError: no run can answer the task.
     """
     deciding = [run for run in runs if task in TASKS[run.task].decides]
     if deciding:
@@ -154,18 +158,18 @@ def answering(runs: Sequence[TrainedRun], task: str) -> list[TrainedRun]:
 
 
 def can_answer(runs: Sequence[TrainedRun], task: str) -> bool:
-    """Whether any of the runs answers questions of a task by itself."""
+    """Whether at least one of the runs answers a task without the help of others."""
     return any(run.task == task or task in TASKS[run.task].decides for run in runs)
 
 
 def naming_concepts(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
-    """The runs whose detectors say which concept words a clip shows: those that describe, if any has one."""
+    """Select the runs that detect concept words: `describe` runs if any has a detector, else all that do."""
     detecting = [run for run in runs if run.task != "embed" and run.settings.detector.enabled]
     return [run for run in detecting if run.task == "describe"] or detecting
 
 
 def common_task(runs: Sequence[TrainedRun]) -> str:
-    """The task that all runs do as one.
+    """Find the task that all runs answer as an ensemble.
 
     Raises:
         UsageError: there is none.
@@ -190,8 +194,10 @@ def write_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 def read_recipe(folder: Path) -> Recipe:
-    """Raises:
-    RunError: the file is missing or damaged.
+    """Read how the features of a run were made.
+
+    Raises:
+        RunError: the file is missing or damaged.
     """
     file = folder / FEATURES_FILE
     try:

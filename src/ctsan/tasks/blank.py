@@ -1,4 +1,4 @@
-"""Fill-in-the-blank: learn the word that is missing in a sentence about a clip (section 3.2)."""
+"""Fill-in-the-blank: predict the missing word in a sentence about a clip (section 3.2)."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from ctsan.tasks.task import Example, Measured
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import BLANK, PAD, SPECIALS, UNK, Vocabulary
 
-_BLANK = re.compile("_{2,}|<blank>", re.IGNORECASE)  # people draw lines of any length
+_BLANK = re.compile("_{2,}|<blank>", re.IGNORECASE)  # blanks are typed as underscores of any number
 _QUESTIONS_AT_ONCE = 200
 
 
 class Question(NamedTuple):
-    """A sentence in numbers with one blank that is asked for; others may stay blank."""
+    """Word ids of a sentence, and the blank to fill. The sentence may have other blanks."""
 
     words: tuple[int, ...]
-    place: int  # of the blank
-    answer: int  # the unknown word where the vocabulary has none; then it is asked, and never right
+    place: int  # index of the blank
+    answer: int  # UNK if it is not in the vocabulary; any prediction then counts as wrong
 
 
 class AskedBlank(NamedTuple):
     sentence: str
-    number: int  # which of its blanks, from 0
+    number: int  # index of the blank within the sentence, from 0
 
 
 class BlankBatch(NamedTuple):
-    """Clips and questions about them; a clip is there once."""
+    """Clips and questions about them. Each clip occurs once."""
 
     maps: Tensor  # (B, N, h, w, C)
     frame_is_real: Tensor  # (B, N)
     reference: Tensor  # (B, V): 1 where a concept candidate is in the clip's captions
-    concept_scores: Tensor  # (B, V), out of fold; (B, 0) where the detector's own words are learnt with
+    concept_scores: Tensor  # (B, V), out of fold; (B, 0) if the detector's own scores are used
     sentences: Tensor  # (M, T), padded
-    places: Tensor  # (M,), of the blanks
+    places: Tensor  # (M,), indices of the blanks
     answers: Tensor  # (M,)
-    clip_of_sentence: Tensor  # (M,), places in the batch
+    clip_of_sentence: Tensor  # (M,), indices into the batch
     frozen: ClipEncoding | None = None  # as in `CaptionBatch`
 
 
@@ -61,8 +61,8 @@ class BlankTask:
 
     Args:
         validation: questions about the validation clips.
-        train: questions about the training clips where the corpus brings some; by default every concept
-            candidate in every training caption is left out once.
+        train: the corpus' questions about the training clips, if any. By default, every concept candidate in
+            every training caption is blanked once.
     """
 
     primary_metric = "accuracy"
@@ -123,7 +123,7 @@ class BlankTask:
         return len(batch.answers)
 
     def losses(self, batch: BlankBatch) -> dict[str, Tensor]:
-        """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
+        """Terms of the paper's loss, each a mean over clips of the mean over a clip's questions."""
         encoding = encode_batch(self.model.clip_encoder, batch)
         is_real = batch.sentences != PAD
         filled: Filled = self.model(
@@ -137,21 +137,21 @@ class BlankTask:
         losses |= attention_losses(
             self.attention_weight,
             input=(filled.input_weights, is_real),
-            output=(filled.output_weights, is_real[:, :1]),  # at the blank alone
+            output=(filled.output_weights, is_real[:, :1]),  # one step: the blank
             mean=over_clips,
         )
         return losses | detector_losses(self.concept_weight, encoding, batch.reference)
 
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:
-        """The share of blanks whose first answer is right, and the detector's precision."""
+        """Top-1 accuracy on the blanks, and the detector's precision."""
         self.model.eval()
         encodings = self.clips.encoded([self._loaded])
         metrics = accuracy(self._answered([self._loaded], encodings))
         return metrics | self.clips.judge_concepts(self._loaded, encodings[0])
 
     def calibrate(self) -> None:
-        """There is nothing to set."""
+        """Nothing to calibrate."""
 
     @torch.inference_mode()
     def measure(
@@ -163,7 +163,7 @@ class BlankTask:
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
-        """One question for each validation clip, with its answer; a right one scores one."""
+        """One question per validation clip, with its answer. The score is 1 if it is correct."""
         self.model.eval()
         encodings = self.clips.encoded([self._loaded])
         return self.clips.examples(encodings[0], self._answered([self._loaded], encodings))
@@ -175,7 +175,7 @@ class BlankTask:
     def _answered(
         self, members: Sequence[LoadedModel[BlankModel]], encodings: Sequence[ClipEncoding]
     ) -> list[AnsweredItem]:
-        """The likeliest word for every validation question, in their order."""
+        """The most probable word for each validation question, in order."""
         places = {clip.id: place for place, clip in enumerate(self.clips.validation)}
         answered = []
         for start in range(0, len(self.items), _QUESTIONS_AT_ONCE):
@@ -207,10 +207,10 @@ class BlankTask:
 
 
 class FilledTogether(NamedTuple):
-    """What could stand in blanks, as several models see it."""
+    """Ensemble predictions for blanks."""
 
-    words: tuple[str, ...]  # all that any of them knows
-    probabilities: Tensor  # (M, words), the mean of the members'; special tokens have none
+    words: tuple[str, ...]  # union of the members' vocabularies
+    probabilities: Tensor  # (M, words), mean over the members; 0 for special tokens
     members: list[Filled]
 
 
@@ -218,10 +218,10 @@ class FilledTogether(NamedTuple):
 def fill(
     members: Sequence[LoadedModel[BlankModel]], asked: Sequence[AskedBlank], encodings: Sequence[ClipEncoding]
 ) -> FilledTogether:
-    """What could stand in blanks; other blanks of the same sentence stay blank.
+    """Predict words for blanks by an ensemble. Other blanks of the same sentence are not filled.
 
     Args:
-        encodings: of each member, a row for each blank.
+        encodings: one per member, with one row per blank.
     """
     words = tuple(dict.fromkeys(word for member in members for word in member.words.vocabulary.words))
     columns = {word: column for column, word in enumerate(words)}
@@ -247,12 +247,12 @@ def question_of(item: BlankItem, vocabulary: Vocabulary) -> Question:
 
 
 def split_at_blanks(sentence: str) -> list[str]:
-    """What stands before, between and after the blanks of a sentence; one part where it has none."""
+    """Split a sentence at its blanks; one part if it has none."""
     return _BLANK.split(sentence)
 
 
 def encode_blanks(sentence: str, vocabulary: Vocabulary) -> tuple[tuple[int, ...], list[int]]:
-    """A sentence in numbers, and the places of its blanks."""
+    """Word ids of a sentence, and the indices of its blanks."""
     first, *others = (vocabulary.encode(tokenize(part)) for part in split_at_blanks(sentence))
     words, places = list(first), []
     for part in others:

@@ -1,4 +1,4 @@
-"""Settings to models and tasks: here, and nowhere else, a setting becomes an argument."""
+"""Build models and tasks from settings, and initialise models from training clips."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from ctsan.video.store import FeatureStore
 
 Model = DescriptionModel | BlankModel | ChoiceModel | RetrievalModel | DualEncoder
 
-_PROBED_FRAMES = 10  # of a clip are enough for its mean
+_PROBED_FRAMES = 10  # frames sampled from a clip for its mean feature
 _FOLD_SEED = 0
 
 
 def build_model(
     task: str, settings: Settings, words: Words, *, grid: tuple[int, int], channels: int, seed: int
 ) -> Any:
-    """A fresh model of a task; the same seed gives the same weights.
+    """Build a new model for a task. The same seed gives the same weights.
 
     Raises:
-        UsageError: the settings ask for what no model of the task can be.
+        UsageError: the settings do not describe a valid model for the task.
     """
     check_decoder(settings, task=task)
     with torch.random.fork_rng(devices=[]):
@@ -64,10 +64,10 @@ def build_task(
     split: Split = "val",
     out_of_fold: Callable[[], Mapping[str, Tensor] | None] | None = None,
 ) -> Task[Any]:
-    """A task that learns from the training clips of a corpus and is measured on another split of it.
+    """Build a task that trains on a corpus' training clips and is evaluated on `split`.
 
     Args:
-        out_of_fold: gives what `out_of_fold_scores` does.
+        out_of_fold: returns the result of `out_of_fold_scores`.
     """
     clips = TaskClips(
         store=store,
@@ -87,12 +87,14 @@ def init_from_clips(
     words: Words,
     init: InitSettings,
 ) -> None:
-    """Let a fresh model begin with what training clips tell before any training, as far as that is asked for.
+    """Initialise a new model from statistics of the training clips, as enabled in `init`.
 
-    The channels' means and scales, in which directions clips differ, in how many clips each concept candidate
-    is used, and how often each word is said: it need not learn those by small steps. Others' clips, which
-    may look otherwise, tell nothing. What is no part of the paper's model begins so in any case: mean pooling
-    standardises its features, and NN-SAN needs the clips' words.
+    The statistics are channel means and scales, the principal directions of the clips' mean features, the
+    share of clips that use each concept candidate, and word frequencies. External clips are excluded, because
+    their statistics may differ.
+
+    Two baselines are initialised regardless of `init`: mean pooling standardises its features, and NN-SAN
+    stores the concept words of the training clips.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions and not clip.external]
     encoder = model.clip_encoder
@@ -122,13 +124,13 @@ def fit_probes(
     keep: bool = False,
     ridge_init: bool = False,
 ) -> None:
-    """Let the probes of a model, if it has any, learn all that they ever will, from training clips.
+    """Fit a model's probes, if it has any, to the training clips. They are not trained afterwards.
 
-    They see clips with the scales that the model has, so these must be there first, taken over or not.
+    Probes read features standardised by the model's channel statistics: initialise or transfer those first.
 
     Args:
-        keep: leave a probe of concept words, which is part of how clips are seen, as it was taken over.
-        regression: let a joint embedding begin as one.
+        keep: do not refit the concept probe, because it was transferred with the clip encoder.
+        ridge_init: initialise a `DualEncoder` by ridge regression.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     is_own = torch.tensor([not clip.external for clip in clips])
@@ -152,15 +154,15 @@ _FOLDS = 5
 def out_of_fold_scores(
     encoder: ClipEncoder, clips: Sequence[Clip], store: FeatureStore, words: Words
 ) -> dict[str, Tensor] | None:
-    """Scores (V,) for each training clip by a probe that has not seen it, in half precision.
+    """Score each training clip by a probe fitted without it: (V,) per clip id, in half precision.
 
-    Differs from the paper: a detector soon knows its training clips by heart, and a language model that meets
-    only right words there trusts wrong ones on new clips. Five probes are each fitted without a fifth of the
-    sources, or without a fifth of the clips where all of your own are of one source. On new clips words come
-    from the detector, which may be right more or less often than these.
+    Differs from the paper: a detector soon overfits its training clips. A language model trained on its
+    nearly perfect concept words then trusts wrong ones on new clips. Five probes are fitted, each without one
+    fifth of the sources, or of the own clips if these share one source. At inference the concept words come
+    from the detector, whose precision may differ from that of these probes.
 
     Returns:
-        None where there are fewer than two own clips: left out, the only one leaves nothing to learn from.
+        None with fewer than two own clips, because holding out the only one leaves none to fit.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     is_own = torch.tensor([not clip.external for clip in clips], dtype=torch.bool)
@@ -174,7 +176,7 @@ def out_of_fold_scores(
     )
     reference = _reference(clips, words)
     fold: dict[str, int] = {}
-    for external in (False, True):  # apart, so that every probe has clips of both kinds to learn from
+    for external in (False, True):  # separately, so that every probe is fitted to clips of both kinds
         names = sorted({name for name, clip in zip(sources, clips, strict=True) if clip.external == external})
         order = torch.randperm(len(names), generator=torch.Generator().manual_seed(_FOLD_SEED)).tolist()
         fold = {name: place % _FOLDS for name, place in zip(names, order, strict=True)} | fold
@@ -188,12 +190,12 @@ def out_of_fold_scores(
     return {clip.id: own for clip, own in zip(clips, scores, strict=True)}
 
 
-_fitted: dict[str, dict[str, Tensor]] = {}  # weights of probes, by what they were fitted to
+_fitted: dict[str, dict[str, Tensor]] = {}  # cached probe weights, keyed by a hash of their training data
 _MOST_FITTED = _FOLDS + 1
 
 
 def _fit(probe: MLPProbe, means: Tensor, reference: Tensor, is_own: Tensor) -> None:
-    """Fit a probe. It takes seconds, so the many runs of tables in one process share it."""
+    """Fit a probe. Fitting takes seconds, so runs in one process share the result through a cache."""
     content = hashlib.sha256()
     for tensor in (means, reference, is_own):
         content.update(tensor.cpu().contiguous().numpy().tobytes())
@@ -216,7 +218,7 @@ def _reference(clips: Sequence[Clip], words: Words) -> Tensor:
 
 @torch.no_grad()
 def _start_saying(model: Model | DetectorModel, clips: Sequence[Clip], words: Words) -> None:
-    """Let b_y, where there is one, begin as the logarithms of the words' frequencies."""
+    """Initialise the output bias b_y, if the model has one, as the log of the word frequencies."""
     captions = [caption for clip in clips for caption in clip.captions]
     said = torch.tensor(
         [word for caption in encode_captions(captions, words.vocabulary) for word in caption[1:]]
@@ -224,7 +226,7 @@ def _start_saying(model: Model | DetectorModel, clips: Sequence[Clip], words: Wo
     match model:
         case DescriptionModel():
             say = model.decode.say
-        case BlankModel():  # only concept candidates are left out
+        case BlankModel():  # blanks are always concept candidates
             say, said = model.say, said[torch.isin(said, model.clip_encoder.candidate_words)]
         case _:
             return
@@ -234,7 +236,7 @@ def _start_saying(model: Model | DetectorModel, clips: Sequence[Clip], words: Wo
 
 @torch.no_grad()
 def _means(mean: Callable[[Tensor, Tensor], Tensor], clips: Sequence[Clip], store: FeatureStore) -> Tensor:
-    """What is made of the maps (1, N, h, w, C) of each clip, in as many rows."""
+    """Apply `mean` to the maps (1, N, h, w, C) of each clip and concatenate the results, one row per clip."""
     found = []
     for clip in clips:
         maps = torch.from_numpy(subsample_maps(store[clip.id].maps, _PROBED_FRAMES)).float()[None]

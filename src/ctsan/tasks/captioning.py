@@ -22,15 +22,15 @@ from ctsan.tasks.reranking import Reranker
 from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD, UNK
 
 NEVER_SAID = (PAD, UNK, BLANK)
-_HYPOTHESES_PER_BEAM = 1.4  # times the beam: so many finished hypotheses end a search that is reranked
+_HYPOTHESES_PER_BEAM = 1.4  # with reranking, a search stops after 1.4 x beam finished hypotheses
 
 Captioner = LoadedModel[DescriptionModel] | LoadedModel[DualEncoder]
 
 
 class Hypothesis(NamedTuple):
     text: str
-    score: float  # the hypotheses of a clip are ordered by it, those with a grammar fault after the others
-    log_probability: float  # as of a `Sentence`: of a word, in the mean
+    score: float  # hypotheses of a clip are sorted by it, those with a grammar fault after the others
+    log_probability: float  # length-normalised, as in `Sentence`
 
 
 @torch.inference_mode()
@@ -42,16 +42,16 @@ def caption_clips(
     *,
     n_best: int = 1,
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses for each encoded clip, the best first.
+    """The `n_best` hypotheses for each encoded clip, best first.
 
-    A next word's probability is the mean over the models that describe; a model reads a word outside its
-    vocabulary as the unknown word, and never generates it. Joint embeddings among the models rerank all that
-    the beam found: see `reranking`. With `skip_faulty`, hypotheses with a grammar fault come after those
-    without one, whatever their scores.
+    The probability of a next word is the mean over the description models. A model reads a word outside its
+    vocabulary as the unknown word, and never generates it. Joint embeddings among the models rerank all
+    hypotheses of the beam: see `reranking`. With `skip_faulty`, hypotheses with a grammar fault come after
+    those without one, regardless of score.
 
     Args:
-        encodings: of each model, a row a clip.
-        rerank: weights of the joint embeddings, by default those of a new run.
+        encodings: one per model, with one row per clip.
+        rerank: weights of the joint embeddings; by default those of a new run.
     """
     describing = [(model, own) for model, own in zip(models, encodings, strict=True) if _describes(model)]
     reranking = [(model, own) for model, own in zip(models, encodings, strict=True) if _embeds(model)]
@@ -83,7 +83,7 @@ def caption_clips(
 
 
 def _ordered(hypotheses: Sequence[Hypothesis], decoding: DecodingSettings) -> list[Hypothesis]:
-    """The best first; those with a grammar fault last, where they are skipped."""
+    """Sort by score, best first; with `skip_faulty`, hypotheses with a grammar fault come last."""
     by_score = sorted(hypotheses, key=lambda each: -each.score)
     if not decoding.skip_faulty:
         return by_score
@@ -111,7 +111,7 @@ def _search(
     n_best: int,
     enough: int | None,
 ) -> list[list[Sentence]]:
-    """Sentences in numbers of all members' words together."""
+    """Ensemble beam search. Word ids index `words`, the union of the members' vocabularies."""
     members, encodings = zip(*telling, strict=True)
     device = encodings[0].concepts.device
     vocabularies = [member.words.vocabulary for member in members]
@@ -121,7 +121,7 @@ def _search(
     related = [member.model.decode.related(encoding.concepts) for member, encoding in telling]
     shapes = [encoding.state.hidden.shape for encoding in encodings]
 
-    @lru_cache(maxsize=1)  # for most steps are about the same clips
+    @lru_cache(maxsize=1)  # successive steps mostly search the same clips
     def shown(clips: tuple[int, ...], width: int) -> list[tuple[Tensor, Tensor | None]]:
         rows = torch.tensor(clips, device=device).repeat_interleave(width)
         return [
@@ -160,7 +160,7 @@ def _search(
 
 
 def _together(states: Sequence[State]) -> State:
-    """The states of several models, which may differ in layers and sizes, side by side as one layer."""
+    """Concatenate the states of several models, which may differ in layers and sizes, into one layer."""
     hidden, cell = (
         torch.cat([tensor.transpose(0, 1).flatten(1) for tensor in tensors], dim=1)[None]
         for tensors in zip(*states, strict=True)
@@ -169,7 +169,7 @@ def _together(states: Sequence[State]) -> State:
 
 
 def _parted(state: State, shapes: Sequence[torch.Size]) -> Iterator[State]:
-    """What `_together` put together, of models whose states have these shapes but for the batch."""
+    """Undo `_together`. The states had these shapes, except for the batch size."""
     sizes = [layers * dim for layers, _, dim in shapes]
     hiddens, cells = (torch.split(tensor[0], sizes, dim=1) for tensor in state)
     for hidden, cell, (layers, _, dim) in zip(hiddens, cells, shapes, strict=True):

@@ -1,4 +1,4 @@
-"""What the feature maps of a corpus' training clips have in common, and what tells the clips apart."""
+"""Channel means, scales and principal directions of the feature maps of training clips."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ENOUGH_CLIPS, _ENOUGH_FRAMES = 1000, 10
 class ChannelStatistics(NamedTuple):
     means: Tensor  # (C,)
     scales: Tensor  # (C,)
-    directions: Tensor  # (n, C), orthonormal: along which clips differ, where they differ most first
+    directions: Tensor  # (n, C), orthonormal principal directions, in order of decreasing variance
 
 
 def channel_statistics(clips: Sequence[Clip], store: FeatureStore) -> ChannelStatistics:
-    """Of all cells of some frames of clips; directions are those of the clips' means, standardised."""
+    """Means and scales over all cells of sampled frames; directions by PCA of standardised clip means."""
     total = squares = torch.zeros(store.channels, dtype=torch.double)
     count, clip_means = 0, []
     for clip in clips[:: max(1, len(clips) // _ENOUGH_CLIPS)]:
@@ -36,7 +36,7 @@ def channel_statistics(clips: Sequence[Clip], store: FeatureStore) -> ChannelSta
     differences = (differences - differences.mean(dim=0)) / scales
     _, sizes, directions = torch.linalg.svd(differences, full_matrices=False)
     directions = directions[sizes > sizes[0] * 1e-6]
-    # A direction may as well be its opposite: which, must not depend on the library that computes it.
+    # Fix the sign of each direction, which otherwise depends on the linear algebra library.
     largest = directions.abs().argmax(dim=1, keepdim=True)
     directions = directions * directions.gather(1, largest).sign()
     return ChannelStatistics(means.float(), scales.float(), directions.float())

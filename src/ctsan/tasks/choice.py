@@ -1,4 +1,4 @@
-"""Multiple choice: learn which of a few sentences was written for a clip (appendix A.1)."""
+"""Multiple choice: select the sentence that was written for a clip (appendix A.1)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _SENTENCES_AT_ONCE = 500
 
 
 class ChoiceBatch(NamedTuple):
-    """Clips and questions about them, each with as many choices; a clip is there once."""
+    """Clips and questions about them, all with the same number of choices. Each clip occurs once."""
 
     maps: Tensor  # (B, N, h, w, C)
     frame_is_real: Tensor  # (B, N)
     reference: Tensor  # (B, V): 1 where a concept candidate is in the clip's captions
-    concept_scores: Tensor  # (B, V), out of fold; (B, 0) where the detector's own words are learnt with
-    sentences: Tensor  # (Q choices, T), padded; the choices of a question follow each other
+    concept_scores: Tensor  # (B, V), out of fold; (B, 0) if the detector's own scores are used
+    sentences: Tensor  # (Q choices, T), padded; the choices of a question are consecutive
     answers: Tensor  # (Q,)
-    clip_of_question: Tensor  # (Q,), places in the batch
+    clip_of_question: Tensor  # (Q,), indices into the batch
     frozen: ClipEncoding | None = None  # as in `CaptionBatch`
 
 
@@ -41,12 +41,12 @@ _SENTENCES_PER_QUESTION = 5
 
 
 class ChoiceTask:
-    """An example is a clip with some of its questions, all of them with the same number of choices.
+    """An example is a clip with some of its questions. All questions have the same number of choices.
 
     Args:
         train: questions about the training clips.
         validation: questions about the validation clips.
-        margin: Δ.
+        margin: Δ of the loss.
     """
 
     primary_metric = "accuracy"
@@ -105,7 +105,7 @@ class ChoiceTask:
         return int((batch.sentences != PAD).sum())
 
     def losses(self, batch: ChoiceBatch) -> dict[str, Tensor]:
-        """The terms of the paper's loss, each a mean over clips; a clip's questions count alike."""
+        """Terms of the paper's loss, each a mean over clips of the mean over a clip's questions."""
         encoding = encode_batch(self.model.clip_encoder, batch)
         is_real = batch.sentences != PAD
         num_choices = len(batch.sentences) // len(batch.answers)
@@ -121,7 +121,7 @@ class ChoiceTask:
 
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:
-        """The share of questions answered rightly, and the detector's precision."""
+        """Accuracy, and the detector's precision."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._loaded])
         scores = self._scores(self._loaded, encoding)
@@ -147,7 +147,7 @@ class ChoiceTask:
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
-        """One question for each validation clip, with all its sentences; a right choice scores one."""
+        """One question per validation clip, with all its choices. The score is 1 if the answer is correct."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._loaded])
         return self.clips.examples(encoding, self._answered(self._scores(self._loaded, encoding)))
@@ -157,7 +157,7 @@ class ChoiceTask:
         return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
     def _scores(self, member: LoadedModel[ChoiceModel], encoding: ClipEncoding) -> Tensor:
-        """Of the choices of all validation questions, one question after the other."""
+        """Scores of the choices of all validation questions, question by question."""
         places = {clip.id: place for place, clip in enumerate(self.clips.validation)}
         asked = [(sentence, places[item.clip]) for item in self.items for sentence in item.choices]
         scores = [torch.zeros(0)]
@@ -168,7 +168,7 @@ class ChoiceTask:
         return torch.cat(scores)
 
     def _answered(self, scores: Tensor) -> list[AnsweredItem]:
-        """The choice with the highest score for every validation question, in their order."""
+        """The choice with the highest score for each validation question, in order."""
         answered = []
         by_item = torch.split(scores, [len(item.choices) for item in self.items])
         for item, own in zip(self.items, by_item, strict=True):

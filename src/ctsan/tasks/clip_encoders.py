@@ -1,4 +1,4 @@
-"""Settings to what models see clips by: one for each place that concept words can come from."""
+"""Build clip encoders and decoders from settings, with one function per source of concept words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ctsan.model.video_encoder import NoVideo
 from ctsan.tasks.spec import ModelInputs
 from ctsan.text.words import Words
 
-_RECOMPUTE_ABOVE = 10_000  # hidden x attention dimensions: beyond, what traces share is made twice
+_RECOMPUTE_ABOVE = 10_000  # hidden_dim x attention_dim, above which the backward pass recomputes attention
 
 
 def language_model_arguments(inputs: ModelInputs) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def language_model_arguments(inputs: ModelInputs) -> dict[str, Any]:
         "input_attention": settings.attention.input,
         "num_layers": settings.model.num_layers,
         "dropout": settings.model.dropout,
-        "gate": settings.init.attention_gate or None,  # 0 stands for Xavier's
+        "gate": settings.init.attention_gate or None,  # 0 means Xavier initialisation
     }
 
 
@@ -90,7 +90,7 @@ def build_clip_encoder(
 def build_decoder(
     settings: Settings, encoder: ClipEncoder | PooledEncoder
 ) -> S2VTDecoder | TemporalAttentionDecoder | PooledDecoder | None:
-    """What says words in place of the paper's decoder; None for that one."""
+    """The decoder that replaces the paper's; None to use the paper's."""
     model, num_words = settings.model, encoder.embedding.num_embeddings
     match model.decoder:
         case "semantic":
@@ -114,7 +114,7 @@ def build_decoder(
 
 def check_decoder(settings: Settings, *, task: str) -> None:
     """Raises:
-    UsageError: the decoder cannot do the task, or cannot use what is asked for beside it.
+    UsageError: the decoder does not support the task, or other settings do not fit it.
     """
     model = settings.model
     if model.decoder == "semantic":
@@ -131,7 +131,7 @@ def check_decoder(settings: Settings, *, task: str) -> None:
 
 
 def _video_encoder(settings: Settings, words: Words) -> S2VTStack | NoVideo | None:
-    """In place of the paper's; None for that one."""
+    """The video encoder that replaces the paper's; None to use the paper's."""
     model = settings.model
     if model.decoder == "s2vt":
         return S2VTStack(
@@ -149,7 +149,7 @@ def _word_source(inputs: ModelInputs) -> ConceptSource | None:
 
 
 def _learning_arguments(inputs: ModelInputs) -> dict[str, Any]:
-    """Arguments of every source that learns."""
+    """Arguments of every learnt source of concept words."""
     model, detector = inputs.settings.model, inputs.settings.detector
     return {
         "hidden_dim": model.hidden_dim,

@@ -1,4 +1,4 @@
-"""Training and validation clips as tensors, and what every task asks of their concept words."""
+"""Training and validation clips as tensors, and metrics of their concept words, for all tasks."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ctsan.video.store import FeatureStore, Maps
 
 ItemT = TypeVar("ItemT", bound=Item)
 
-_AT_ONCE = 32  # clips that are encoded together when nothing is learnt
+_AT_ONCE = 32  # clips per batch when encoding without gradients
 
 
 class AnsweredItem(NamedTuple):
-    """An item of the other tasks with an answer: as sentences to look at, and as it is printed."""
+    """An answered item of a task other than description: texts for display, and the printed form."""
 
     clip: str
     said: str
     right: str
     score: float  # by the task's primary metric
     printed: Mapping[str, object]
-    choices: tuple[ShownChoice, ...] = ()  # these as in `Example`
+    choices: tuple[ShownChoice, ...] = ()  # this and the next two: as in `Example`
     ranked: tuple[ShownClip, ...] = ()
     num_ranked: int = 0
 
@@ -39,12 +39,12 @@ class TaskClips:
     """The clips of a task that have features.
 
     Attributes:
-        train: captioned ones, to learn from.
-        learnt: the same as often as each is learnt from in an epoch.
+        train: training clips with captions.
+        learnt: the clips of one epoch: `train`, with each clip repeated `clip.repeat` times.
 
     Args:
-        out_of_fold: gives scores (V,) for each training clip by a detector that has not seen it; None for
-            none. It is called for the first batch: a checkpoint may change the encoder until then.
+        out_of_fold: returns scores (V,) for each training clip from a detector not trained on it, or None.
+            Called lazily at the first batch, because a checkpoint may still replace the encoder's weights.
     """
 
     def __init__(
@@ -63,31 +63,37 @@ class TaskClips:
         self.learnt = [clip for clip in self.train for _ in range(clip.repeat)]
         self.validation = [clip for clip in validation if clip.id in store]
         self._frozen_encoder: ClipEncoder | None = None
-        self._frozen: dict[str, ClipEncoding] = {}  # by clip
-        self._means: dict[tuple[str, bool], Tensor] = {}  # by clip, and whether mirrored
+        self._frozen: dict[str, ClipEncoding] = {}  # by clip id
+        self._means: dict[tuple[str, bool], Tensor] = {}  # by (clip id, mirrored)
         self._concepts = {
             clip.id: words.concepts.reference(clip.captions) for clip in (*self.train, *self.validation)
         }
 
     def bucket(self, clip: Clip) -> int:
-        """1 of a picture: beside clips it would be filled up to their length, and told from them at once."""
+        """1 for a picture (one frame), else 0.
+
+        In a batch of clips, a picture would be padded to their length and be trivial to distinguish.
+        """
         return int(self.store.manifest.clips[clip.id].frames == 1)
 
     def asked(self, items: Iterable[ItemT]) -> list[ItemT]:
-        """The items about validation clips."""
+        """Select the items about validation clips."""
         known = {clip.id for clip in self.validation}
         return [item for item in items if item.clip in known]
 
     def freeze(self, encoder: ClipEncoder) -> None:
-        """Encode the training clips only once, by an encoder that does not learn; batches then hold no maps.
+        """Encode the training clips once, with a frozen encoder. Batches then hold no maps.
 
-        It is done for the first batch: a checkpoint may give the encoder other weights until then. Concept
-        words are out of fold, where such scores are given.
+        Clips are encoded lazily at the first batch, because a checkpoint may still replace the encoder's
+        weights. Concept words come from the out-of-fold scores, if there are any.
         """
         self._frozen_encoder = encoder
 
     def frozen(self, clips: Sequence[Clip]) -> ClipEncoding | None:
-        """What a frozen encoder made of training clips, a row a clip, without their concepts' vectors."""
+        """Cached encodings of training clips, one row per clip, without concept embeddings.
+
+        None without a frozen encoder.
+        """
         if self._frozen_encoder is None:
             return None
         if not self._frozen:
@@ -110,13 +116,13 @@ class TaskClips:
         return encodings
 
     def maps(self, clips: Sequence[Clip], *, mirrored: Sequence[bool]) -> tuple[Tensor, Tensor]:
-        """Padded maps (B, N, h, w, C), and which frames are real (B, N); none of frozen clips."""
+        """Padded maps (B, N, h, w, C) and `frame_is_real` (B, N); both (B, 0) with a frozen encoder."""
         if self._frozen_encoder is not None:
             return torch.zeros(len(clips), 0), torch.zeros(len(clips), 0, dtype=torch.bool)
         return pad_maps([self._maps(clip, mirrored=flip) for clip, flip in zip(clips, mirrored, strict=True)])
 
     def means(self, clips: Sequence[Clip], *, mirrored: Sequence[bool]) -> Tensor:
-        """The means of the clips' maps, each read once and kept: (B, 1, 1, 1, C), one place in one frame."""
+        """Mean features as maps of one frame and one cell, (B, 1, 1, 1, C). They are cached."""
         return torch.stack(
             [self._mean(clip, mirrored=flip) for clip, flip in zip(clips, mirrored, strict=True)]
         )
@@ -126,29 +132,32 @@ class TaskClips:
         return references([self._concepts[clip.id] for clip in clips], len(self.words.concepts.words))
 
     def concept_scores(self, clips: Sequence[Clip]) -> Tensor:
-        """What concept words of training clips are chosen by, (B, V); (B, 0): the detector's scores."""
+        """Out-of-fold scores that select the concept words of training clips, (B, V).
+
+        (B, 0) without such scores: the detector's own scores select the words.
+        """
         scores = None if self._out_of_fold is None else self._out_of_fold()
         if scores is None:
             return torch.zeros(len(clips), 0)
         return torch.stack([scores[clip.id] for clip in clips]).float()
 
     def encoded(self, members: Sequence[LoadedModel[Any]]) -> list[ClipEncoding]:
-        """What each member makes of the validation clips, a row a clip."""
+        """Encode the validation clips with each member, one row per clip."""
         parts: list[list[ClipEncoding]] = [[] for _ in members]
         for maps in self._some_at_once(self.validation):
             for member, own in zip(members, parts, strict=True):
-                own.append(member.encode(maps)._replace(detection=None))  # which is large
+                own.append(member.encode(maps)._replace(detection=None))  # the detection is large
         return [joined(own) for own in parts]
 
     def precision(
         self, members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding]
     ) -> dict[str, float]:
-        """The share of concept words that are in the clips' captions, and how many different ones clips have.
+        """Share of concept words that occur in the clips' captions, and number of distinct concept words.
 
-        Both are means over the members with a detector.
+        Both are means over the members with a detector; empty if there is none.
 
         Args:
-            encodings: what `encoded` gave.
+            encodings: the result of `encoded`.
         """
         rows = [row for row, clip in enumerate(self.validation) if clip.captions]
         captions = [self.validation[row].captions for row in rows]
@@ -171,10 +180,10 @@ class TaskClips:
         }
 
     def judge_concepts(self, member: LoadedModel[Any], encoding: ClipEncoding) -> dict[str, float]:
-        """The detector's precision on validation and on as many training clips; nothing without a detector.
+        """Detector precision on the validation clips and on as many training clips; empty without a detector.
 
         Args:
-            encoding: of the validation clips.
+            encoding: encoded validation clips.
         """
         encoder = member.model.clip_encoder
         metrics = self.precision([member], [encoding])
@@ -188,7 +197,7 @@ class TaskClips:
         return metrics | {"precision on train": float(right.mean()) if len(right) else 0.0}
 
     def shown_concepts(self, encoding: ClipEncoding) -> dict[str, tuple[ShownConcept, ...]]:
-        """The concept words of the encoded validation clips, in order of rank, by the clips' ids."""
+        """Concept words of the encoded validation clips by clip id, in order of rank."""
         found = zip(
             self.validation, encoding.concept_words.tolist(), encoding.confidences.tolist(), strict=True
         )
@@ -222,7 +231,7 @@ class TaskClips:
         ]
 
     def _scores(self, member: LoadedModel[Any], clips: Sequence[Clip]) -> Tensor:
-        """Of all candidates, (B, V)."""
+        """Detector scores of all candidates, (B, V)."""
         found = (member.encode(maps).detection for maps in self._some_at_once(clips))
         return torch.cat([detection.scores for detection in found if detection])
 
@@ -231,7 +240,7 @@ class TaskClips:
             yield [self.store[clip.id].maps for clip in clips[start : start + _AT_ONCE]]
 
     def _mean(self, clip: Clip, *, mirrored: bool) -> Tensor:
-        """(1, 1, 1, C)."""
+        """Mean feature of a clip, (1, 1, 1, C)."""
         key = clip.id, mirrored
         if key not in self._means:
             maps, frame_is_real = self.maps([clip], mirrored=[mirrored])
@@ -239,14 +248,14 @@ class TaskClips:
         return self._means[key]
 
     def _maps(self, clip: Clip, *, mirrored: bool) -> Maps:
-        """Mirrored ones where they are wanted and stored."""
+        """Maps of a clip; the mirrored ones if requested and stored."""
         features = self.store[clip.id]
         chosen = features.mirrored if mirrored and features.mirrored is not None else features.maps
         return subsample_maps(chosen, self.max_frames)
 
 
 class BatchOfClips(Protocol):
-    """What the batches of all tasks with a clip encoder hold."""
+    """Fields common to the batches of all tasks with a clip encoder."""
 
     @property
     def maps(self) -> Tensor: ...
@@ -259,7 +268,7 @@ class BatchOfClips(Protocol):
 
 
 def encode_batch(encoder: BaseClipEncoder, batch: BatchOfClips) -> ClipEncoding:
-    """The clips of a batch by an encoder that learns, or as a frozen one has encoded them."""
+    """Encode the clips of a batch, or complete their cached encodings if the encoder is frozen."""
     frozen = batch.frozen
     if frozen is None:
         encoding: ClipEncoding = encoder(batch.maps, batch.frame_is_real, batch.concept_scores)
@@ -269,7 +278,7 @@ def encode_batch(encoder: BaseClipEncoder, batch: BatchOfClips) -> ClipEncoding:
 
 
 def printed(answered: Sequence[AnsweredItem]) -> dict[str, object]:
-    """Answers by clip, in the order of the items."""
+    """Printed answers by clip id, in the order of the items."""
     by_clip: dict[str, list[Mapping[str, object]]] = {}
     for item in answered:
         by_clip.setdefault(item.clip, []).append(item.printed)
@@ -277,5 +286,5 @@ def printed(answered: Sequence[AnsweredItem]) -> dict[str, object]:
 
 
 def accuracy(answered: Sequence[AnsweredItem]) -> dict[str, float]:
-    """The share of items that are answered rightly; nothing where there are none."""
+    """Share of items answered correctly; empty without items."""
     return {"accuracy": sum(item.score for item in answered) / len(answered)} if answered else {}

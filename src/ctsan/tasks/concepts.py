@@ -1,4 +1,4 @@
-"""How good the concept words of trained models are, whatever they were trained for."""
+"""Metrics of the concept words of trained models, for any task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AT_ONCE = 32
 def measure_concepts(
     members: Sequence[LoadedModel[Any]], clips: Sequence[Clip], store: FeatureStore
 ) -> dict[str, ClipStatistic]:
-    """Metrics of the concept words of captioned clips, means over the members with a detector, if any."""
+    """Metrics of the concept words of captioned clips, averaged over the members with a detector, if any."""
     clips = [clip for clip in clips if clip.captions and clip.id in store]
     able = [member for member in members if member.model.clip_encoder.detector is not None]
     if not clips or not able:

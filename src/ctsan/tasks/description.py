@@ -1,4 +1,4 @@
-"""Movie description: learn to say one sentence of a clip (section 3.1)."""
+"""Movie description: generate one sentence for a clip (section 3.1)."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import BLANK, BOS, PAD
 
 _CLIPS_AT_ONCE = 32
-# What others say of their clips begins otherwise, and the model learns from it what is to be seen without
-# taking over how they speak. It is what no sentence of a description has in it.
+# First token of the captions of external clips, in place of <bos>: the model learns their content without
+# adopting their style. No caption contains this token.
 _OTHERS_BEGIN = BLANK
 
 
 class Captioned(NamedTuple):
-    """What is learnt of a clip at once."""
+    """A clip with the captions trained on in one step, as word ids."""
 
     clip: Clip
     captions: list[list[int]]
 
 
 class DescriptionTask:
-    """An example is a clip with some of its captions: it is encoded once, however many there are.
+    """An example is a clip with some of its captions, so that it is encoded once for all of them.
 
-    Pictures, which have few captions and cost little to encode, are learnt several at once.
+    An example may also be several pictures, because these have few captions and are cheap to encode.
 
     Args:
-        captions_per_clip: how many of a clip's captions are learnt at once; the rest are further examples. As
-            many pictures are one example as have about so many captions together.
+        captions_per_clip: captions of a clip per example; the rest form further examples. Pictures are
+            grouped so that an example has about as many captions.
     """
 
     primary_metric = "CIDEr"
@@ -88,7 +88,7 @@ class DescriptionTask:
             for each in self._examples[example]
         ]
         clips, captions, flips = zip(*learnt, strict=True)
-        if isinstance(self.model.clip_encoder, MeanPooling):  # no need to read all of the maps every time
+        if isinstance(self.model.clip_encoder, MeanPooling):  # cached means are enough
             maps = self.clips.means(clips, mirrored=flips)
             frame_is_real = torch.ones(maps.shape[:2], dtype=torch.bool)
         else:
@@ -109,7 +109,7 @@ class DescriptionTask:
         return int((batch.captions[:, 1:] != PAD).sum())
 
     def losses(self, batch: CaptionBatch) -> dict[str, Tensor]:
-        """The terms of eq. 14, each a mean over clips; a clip's captions count alike."""
+        """Terms of eq. 14, each a mean over clips of the mean over a clip's captions."""
         encoding = encode_batch(self.model.clip_encoder, batch)
         said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
         steps = following != PAD
@@ -128,14 +128,14 @@ class DescriptionTask:
 
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:
-        """Caption metrics on validation, and the detector's precision there and on as many training clips."""
+        """Caption metrics on validation clips; detector precision on these and on as many training clips."""
         self.model.eval()
         encodings = self.clips.encoded([self._loaded])
         metrics = caption_scores(self._references, self._captions([self._loaded], encodings))
         return metrics | self.clips.judge_concepts(self._loaded, encodings[0])
 
     def calibrate(self) -> None:
-        """There is nothing to set."""
+        """Nothing to calibrate."""
 
     @torch.inference_mode()
     def measure(
@@ -148,7 +148,7 @@ class DescriptionTask:
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
-        """Every validation clip with its caption, its concept words and its own CIDEr."""
+        """Every validation clip with its caption, concept words and per-clip CIDEr."""
         self.model.eval()
         encodings = self.clips.encoded([self._loaded])
         captions = self._captions([self._loaded], encodings)
@@ -168,13 +168,13 @@ class DescriptionTask:
         ]
 
     def _to_learn(self, clip: Clip) -> Sequence[str]:
-        """The captions without a grammar fault, where these are skipped; all where each has one."""
+        """Training captions. With `skip_faulty`, those without a grammar fault, or all if each has one."""
         if not self.decoding.skip_faulty:
             return clip.captions
         return [caption for caption in clip.captions if grammar_fault(caption) is None] or clip.captions
 
     def _clips_with_captions(self, captions_per_clip: int) -> list[tuple[Captioned, ...]]:
-        """All examples: a clip with some of its captions in each, or some pictures with theirs."""
+        """All examples: each is a clip with some of its captions, or several pictures with theirs."""
         examples: list[tuple[Captioned, ...]] = []
         pictures: list[Captioned] = []
         for clip in self.clips.learnt:
@@ -219,11 +219,11 @@ class DescriptionTask:
 
 
 def _of_captions(scores: Tensor, following: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
-    """The negative log-likelihood of each caption, (M,).
+    """Negative log-likelihood of each caption, (M,).
 
     Args:
-        scores: (n, words), of the n steps of all captions that are not padding.
-        following: (M, T), the words that these steps should say, padded.
+        scores: (n, words), logits of the n real steps of all captions.
+        following: (M, T), target words, padded.
     """
     steps = following != PAD
     words = F.cross_entropy(scores, following[steps], reduction="none", label_smoothing=label_smoothing)

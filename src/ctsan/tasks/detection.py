@@ -1,4 +1,4 @@
-"""Concept words alone: what a detector learns before there is a language model (Decoupled CT-SAN)."""
+"""Concept detection alone: trains a detector without a language model (Decoupled CT-SAN)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ctsan.tasks.task import Example, Measured
 
 
 class DetectorModel(nn.Module):
-    """A clip encoder that says nothing."""
+    """A clip encoder without a language model."""
 
     def __init__(self, clip_encoder: ClipEncoder) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class DetectionBatch(NamedTuple):
 
 
 class DetectionTask:
-    """An example is a clip; its words are those of all its captions."""
+    """An example is a clip. Its reference words are those of all its captions."""
 
     primary_metric = "precision"
 
@@ -61,7 +61,7 @@ class DetectionTask:
         return self.clips.judge_concepts(self._loaded, encoding)
 
     def calibrate(self) -> None:
-        """There is nothing to set."""
+        """Nothing to calibrate."""
 
     @torch.inference_mode()
     def measure(
@@ -74,7 +74,7 @@ class DetectionTask:
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
-        """Every validation clip with its words; its score is the share that is right."""
+        """Every validation clip with its concept words. The score is their precision."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._loaded])
         concepts = self.clips.shown_concepts(encoding)

@@ -1,4 +1,4 @@
-"""A joint embedding for search: learn which clip of a batch each sentence was written for."""
+"""Joint embedding for search: trained to find the clip of each sentence within a batch."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from ctsan.text.vocabulary import PAD
 
 
 class EmbeddingBatch(NamedTuple):
-    """A clip is there once; its maps are only their mean, a grid of one place in one frame."""
+    """Each clip occurs once. Its maps are reduced to their mean, i.e. one cell in one frame."""
 
     maps: Tensor  # (B, 1, 1, 1, C)
     captions: Tensor  # (M, T), padded
-    clip_of_caption: Tensor  # (M,), places in the batch
+    clip_of_caption: Tensor  # (M,), indices into the batch
 
 
 class EmbeddingTask:
-    """An example is one caption of a clip; the other clips of a batch are what it must be told from.
+    """An example is one caption of a clip. The other clips of a batch are its negatives.
 
     Args:
-        validation: queries for the validation clips; the clips that they are for are ranked.
+        validation: queries for validation clips. Only clips with a query are ranked.
         temperature: cosines are divided by it before the softmax.
     """
 
@@ -62,7 +62,7 @@ class EmbeddingTask:
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> EmbeddingBatch:
         drawn = [(*self._examples[example], flip) for example, flip in zip(examples, mirrored, strict=True)]
-        once = {clip.id: (clip, flip) for clip, _, flip in drawn}  # a clip may be drawn with other captions
+        once = {clip.id: (clip, flip) for clip, _, flip in drawn}  # clips may have several captions here
         places = {name: place for place, name in enumerate(once)}
         clips, flips = zip(*once.values(), strict=True)
         return EmbeddingBatch(
@@ -83,7 +83,7 @@ class EmbeddingTask:
 
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:
-        """How well clips are ranked, and how often it is right that a query has a match or has none."""
+        """Ranking metrics, and the accuracy of the "match" and "no match" decisions."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._loaded])
         rates = self._match_calibration(encoding).rates
@@ -95,14 +95,14 @@ class EmbeddingTask:
 
     @torch.inference_mode()
     def calibrate(self) -> None:
-        """Set the scale of the scores, and from which score on a best clip is a match."""
+        """Set the scale of the scores, and the threshold from which the best clip is a match."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._loaded])
         self.model.calibrate_scale(self.queries.scores(self._loaded, encoding))
         self.model.set_matches(self._match_calibration(encoding))
 
     def _match_calibration(self, encoding: ClipEncoding) -> MatchCalibration:
-        """All captions of the clips that queries are for, each compared with all of these clips."""
+        """Calibrate on the clips with a query: all their captions against all of these clips."""
         captions = [
             (caption, place)
             for place, clip in enumerate(self.queries.clips)
@@ -126,7 +126,7 @@ class EmbeddingTask:
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
-        """For each clip its query, and the clips that came first; 1 / rank is the score."""
+        """One query per clip, with the top-ranked clips. The score is 1 / rank."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._loaded])
         scores = self.queries.scores(self._loaded, encoding).cpu()
@@ -137,7 +137,7 @@ class EmbeddingTask:
         return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
 
     def _captions(self, clip: Clip) -> tuple[str, ...]:
-        """Of a validation clip; its query where a corpus has nothing else."""
+        """Captions of a validation clip, or its query if the corpus has no captions."""
         return clip.captions or tuple(item.query for item in self.queries.items if item.clip == clip.id)
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
@@ -176,9 +176,9 @@ SPEC = TaskSpec(
     build_model=_build_model,
     build_task=_build_task,
     report=lambda inputs: AnswerReport(item_statistics("rank", inputs.answers)),
-    # The negatives are the other clips of a batch, so batches are large; few steps are enough. The ridge
-    # regression that the embedding begins as and its phrase probe are solved in closed form, before the first
-    # step.
+    # The negatives are the other clips of a batch, so batches are large, and few steps are enough. The ridge
+    # regression that initialises the embedding and the phrase probe are solved in closed form before the
+    # first step.
     defaults=(
         "training.batch_size=256",
         "training.steps=1500",
@@ -192,8 +192,8 @@ SPEC = TaskSpec(
         "ensemble.standardise=true",
     ),
     items=(("rank", "val"),),
-    # Runs of `rank` and `choose` beside it, with a tenth of the weight, gain .008 MRR on 55 clips and nothing
-    # on 299, and larger weights gain nothing or do harm: bench/ensembles.py, docs/search.md.
+    # Adding runs of `rank` and `choose` with a tenth of the weight gains .008 MRR on 55 clips and nothing on
+    # 299. Larger weights do not help or are worse: bench/ensembles.py, docs/search.md.
     decides=("choose", "rank"),
     answer_noun="first-ranked clips",
     split_answers=lambda answers: [answer["first"] for answer in answers],

@@ -1,4 +1,4 @@
-"""A model that answers questions about clips, alone or with others as one."""
+"""A trained model ready for inference, alone or as a member of an ensemble."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ctsan.video.store import Maps
 
 
 class SeesClips(Protocol):
-    """What the models of all tasks have in common."""
+    """Interface common to the models of all tasks."""
 
     @property
     def clip_encoder(self) -> BaseClipEncoder: ...
@@ -29,29 +29,31 @@ ModelT = TypeVar("ModelT", bound=SeesClips, covariant=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedModel(Generic[ModelT]):
-    """One of the models that answer as one, with the words that it knows and how much it takes in.
+    """A model, or a member of an ensemble, with its vocabulary and its input limits.
 
     Attributes:
-        eyes: a copy of the model's clip encoder on a faster device. Sentences, whose words come one after the
-            other and take little computing each, are read and said where the model is.
-        standardise: bring its scores, and those of members beside it, to one scale before they are averaged.
+        device_encoder: a copy of the clip encoder on a faster device. The language model stays on the model's
+            device, because it runs word by word with little computation per step.
+        standardise: standardise the scores of all members of the ensemble before averaging them.
     """
 
     model: ModelT
     words: Words
     max_frames: int
     max_words: int
-    eyes: BaseClipEncoder | None = None
+    device_encoder: BaseClipEncoder | None = None
     standardise: bool = False
 
     @torch.inference_mode()
     def encode(self, clips: Sequence[Maps]) -> ClipEncoding:
-        """What the model makes of the maps of clips, a row a clip."""
-        encoder = self.eyes or self.model.clip_encoder
+        """Encode the maps of clips, one row per clip."""
+        encoder = self.device_encoder or self.model.clip_encoder
         maps, frame_is_real = pad_maps([subsample_maps(clip, self.max_frames) for clip in clips])
         device = encoder.candidate_words.device
         encoding: ClipEncoding = encoder(maps.to(device), frame_is_real.to(device))
-        return encoding.to(self.model.clip_encoder.candidate_words.device) if self.eyes else encoding
+        return (
+            encoding.to(self.model.clip_encoder.candidate_words.device) if self.device_encoder else encoding
+        )
 
 
 def reads_concepts(model: nn.Module) -> bool:
@@ -66,7 +68,7 @@ def reads_concepts(model: nn.Module) -> bool:
 
 
 def joined(encodings: Sequence[ClipEncoding]) -> ClipEncoding:
-    """Encodings of several batches as one: all that answers need, and not where the traces looked."""
+    """Concatenate encodings of several batches, without their detections."""
     return ClipEncoding(
         state=State(
             torch.cat([each.state.hidden for each in encodings], dim=1),

@@ -1,4 +1,4 @@
-"""The terms of the loss that all tasks share: g of both attentions, and the detector's own."""
+"""Loss terms that all tasks share: the regulariser g of both attentions, and the detector's loss."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ctsan.model.semantic_attention import attention_regulariser
 
 
 def mean_over_clips(clip_of: Tensor) -> Callable[[Tensor], Tensor]:
-    """The mean of one value a sentence or question, (M,), in which all clips count alike.
+    """A mean over values of sentences or questions, (M,), in which all clips have the same weight.
 
-    However a batch is shared out to processes, the mean over their clips is then that over the batch.
+    The mean over a batch is then the same however its clips are distributed over processes.
 
     Args:
-        clip_of: (M,), the clip that each belongs to; every clip has one or more.
+        clip_of: (M,), clip index of each value; every clip has at least one.
     """
     counts = torch.bincount(clip_of)
     return lambda values: (values / counts[clip_of]).sum() / len(counts)
@@ -31,11 +31,11 @@ def attention_losses(
     output: tuple[Tensor | None, Tensor] | None = None,
     mean: Callable[[Tensor], Tensor] = Tensor.mean,
 ) -> dict[str, Tensor]:
-    """λ1 (g(γ) + g(β)), of attentions that there are.
+    """λ1 (g(γ) + g(β)), over the attentions that the model has.
 
     Args:
-        input, output: attention weights (M, T, K), and which of the steps (M, T) are real.
-        mean: of one value a sentence, (M,).
+        input, output: attention weights (M, T, K), and `is_real` (M, T).
+        mean: reduces one value per sentence, (M,).
     """
     both = {"input attention": input, "output attention": output}
     return {
@@ -46,7 +46,7 @@ def attention_losses(
 
 
 def detector_losses(weight: float, encoding: ClipEncoding, reference: Tensor) -> dict[str, Tensor]:
-    """λ2 L_con where there is a detector that learns.
+    """λ2 L_con if there is a learnt detector.
 
     Args:
         reference: (B, V), p*: 1 where a word is in the clip's captions.

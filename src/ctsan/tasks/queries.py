@@ -1,4 +1,4 @@
-"""Queries for clips: how well each is told from the others that are asked for."""
+"""Rank clips for queries, and measure the ranking."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ctsan.tasks.spec import TaskInputs
 from ctsan.tasks.task import ShownClip
 
 _MOST_QUERIES = 1000
-NUM_SHOWN = 5  # clips for a query, as in the paper's appendix D
+NUM_SHOWN = 5  # clips shown per query, as in the paper's appendix D
 
 
 class Queries:
-    """Only clips that some query was written for are ranked.
+    """Queries for validation clips. Only clips with a query are ranked.
 
     Attributes:
         items: the queries.
-        clips: those that are ranked; scores have a column for each.
-        right: (Q,), the column of the clip that each query was written for.
+        clips: the ranked clips, in the order of score columns.
+        right: (Q,), column of the clip that each query was written for.
     """
 
     def __init__(self, clips: TaskClips, items: Sequence[QueryItem]) -> None:
@@ -38,15 +38,18 @@ class Queries:
         self.right = torch.tensor([places[item.clip] for item in self.items])
 
     def of_ranked(self, encoding: ClipEncoding) -> ClipEncoding:
-        """Of all validation clips to a row for each clip that is ranked."""
+        """Select the rows of ranked clips from an encoding of all validation clips."""
         return encoding.of(torch.tensor(self._rows, device=encoding.concepts.device))
 
     def scores(self, member: Scorer, encoding: ClipEncoding) -> Tensor:
-        """Of every query with every clip that is ranked, (Q, clips), from what is made of all clips."""
+        """Scores of all queries with all ranked clips, (Q, clips).
+
+        `encoding` holds all validation clips.
+        """
         return score_all(member, [item.query for item in self.items], self.of_ranked(encoding))
 
     def ensemble_scores(self, models: Sequence[Scorer], encodings: Sequence[ClipEncoding]) -> Tensor:
-        """The same by several models as one, on the processor."""
+        """Scores of an ensemble, (Q, clips), on the CPU."""
         scores = [self.scores(model, encoding) for model, encoding in zip(models, encodings, strict=True)]
         return ensemble_scores(models, scores, queries=[item.query for item in self.items])
 
@@ -54,7 +57,7 @@ class Queries:
         return retrieval_scores(ranks(scores, self.right))
 
     def answered(self, scores: Tensor) -> list[AnsweredItem]:
-        """The clips that come first for each query, in their order."""
+        """The top-ranked clips for each query, in the order of the queries."""
         ranked = ranks(scores, self.right).tolist()
         wrong = scores.scatter(1, self.right[:, None], -torch.inf)
         best_wrong = wrong.topk(min(NUM_SHOWN, len(self.clips)), dim=1).indices.tolist()
@@ -74,11 +77,11 @@ class Queries:
         ]
 
     def _shown(self, right: int, rank: int, others: Sequence[int]) -> tuple[ShownClip, ...]:
-        """The first five clips; without the right one among them, the first four and that one.
+        """The top five clips, or the top four and the correct clip if it is not among the five.
 
         Args:
-            right: the column of the right clip.
-            others: the columns of the best other clips, the best first.
+            right: column of the correct clip.
+            others: columns of the best other clips, best first.
         """
         first = [(place, column) for place, column in enumerate(others, start=1) if column != right]
         above = [(place, column) for place, column in first if place < rank][: NUM_SHOWN - 1]
@@ -91,6 +94,6 @@ class Queries:
 
 
 def validation_queries(inputs: TaskInputs) -> list[QueryItem]:
-    """Queries of the measured split; to choose weights by at most a thousand, as many as the paper ranks."""
+    """Queries of the evaluated split; for validation at most a thousand, as many as the paper ranks."""
     queries = inputs.items(QueryItem, "rank", inputs.split)
     return queries[:: math.ceil(len(queries) / _MOST_QUERIES)] if inputs.split == "val" else queries

@@ -1,4 +1,4 @@
-"""The tasks, one line each. A new one is a module with a `TaskSpec` and a line here: see CONTRIBUTING.md."""
+"""The tasks, one line each. A new task is a module with a `TaskSpec` and a line here: see CONTRIBUTING.md."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def task_spec(name: str) -> TaskSpec:
 
 
 def task_settings(task: str, profile: str, overrides: Sequence[str] = ()) -> Settings:
-    """A profile with the defaults of a task and some settings changed: see `load_settings`.
+    """Settings of a profile, with the defaults of a task and then `overrides` applied: see `load_settings`.
 
     Raises:
-        UsageError: there is no such task or profile, or an override cannot be taken.
+        UsageError: there is no such task or profile, or an override is invalid.
     """
     return load_settings(profile, (*task_spec(task).defaults, *overrides))

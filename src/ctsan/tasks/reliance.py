@@ -1,6 +1,6 @@
-"""How much a model's answers rely on its concept words: asked again with other words in their place.
+"""How much a model's answers depend on its concept words, measured by replacing them.
 
-Everything else that the model knows of a clip, the state s_N above all, stays as it is.
+Only the concept words change. The rest of the clip encoding, in particular the state s_N, is kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ctsan.text.concepts import Concepts
 
 WordSource = Literal["own", "another", "random", "none", "oracle"]
 SOURCES: tuple[WordSource, ...] = get_args(WordSource)
-QUICK_SOURCES: tuple[WordSource, ...] = ("own", "another", "none")  # for the end of a training, and tables
+QUICK_SOURCES: tuple[WordSource, ...] = ("own", "another", "none")  # after training, and in tables
 SOURCE_LABELS: Mapping[WordSource, str] = {
     "own": "the clip's own",
     "another": "another clip's",
@@ -36,21 +36,21 @@ SOURCE_LABELS: Mapping[WordSource, str] = {
     "none": "none",
     "oracle": "of its captions (oracle)",
 }
-RELIANCE_FILE = "reliance.json"  # in a run folder, on validation clips
+RELIANCE_FILE = "reliance.json"  # in a run folder, measured on validation clips
 
-Answers = Mapping[str, Any]  # by clip, as `Measured` has them
+Answers = Mapping[str, Any]  # by clip id, as in `Measured`
 
-_SEED = 0  # of the permutation and of the random words: all runs get the same
+_SEED = 0  # for the permutation and the random words, the same in all runs
 
 
 @dataclass(frozen=True, slots=True)
 class SourceScore:
-    """What a model reaches with concept words of one source.
+    """A model's score with concept words from one source.
 
     Attributes:
-        difference: to what it reaches with the clips' own words, by paired bootstrap over clips; None of
-            these themselves.
-        changed: the share of answers that differ from those with the clips' own words.
+        difference: to the score with the clips' own words, by paired bootstrap over clips; None for the
+            source "own".
+        changed: share of answers that differ from those with the clips' own words.
     """
 
     value: float
@@ -61,7 +61,7 @@ class SourceScore:
 
 @dataclass(frozen=True, slots=True)
 class Reliance:
-    """Of one model in one task, by the task's primary metric."""
+    """Scores of one model by source of its concept words, on the task's primary metric."""
 
     task: str
     metric: str
@@ -90,11 +90,11 @@ def measure_reliance(
     sources: Sequence[WordSource] = SOURCES,
     java: Path | None = None,
 ) -> Reliance | None:
-    """What a model reaches with concept words of each source; None where there is nothing to ask.
+    """Score a model with concept words from each source; None if there is nothing to evaluate.
 
     Args:
-        member: one that `reads_concepts`, of the task.
-        java: what `find_java` found; without it captions are compared over our own tokens, as in training.
+        member: a model of the task for which `reads_concepts` is true.
+        java: the result of `find_java`. Without Java, captions are scored on our own tokens, as in training.
     """
     answers = answers_by_source(task, member, sources)
     own = answers["own"]
@@ -119,10 +119,10 @@ def measure_reliance(
 def answers_by_source(
     task: Task[Any], member: LoadedModel[Any], sources: Sequence[WordSource]
 ) -> dict[WordSource, Answers]:
-    """A model's answers with concept words of each source, the clips' own first.
+    """A model's answers with concept words from each source, the clips' own first.
 
-    Clips are encoded once. Another clip's words need a second clip, and the oracle needs captions: without
-    them these sources are left out.
+    Clips are encoded once. The source "another" is omitted with fewer than two clips, "oracle" without
+    captions.
     """
     [encoding] = task.clips.encoded([member])
     own = task.measure([member], [encoding]).answers
@@ -139,8 +139,8 @@ def answers_by_source(
 def _statistics(
     name: str, answers: Mapping[WordSource, Answers], clips: Sequence[Clip], *, java: Path | None
 ) -> dict[WordSource, dict[str, ClipStatistic]]:
-    """The metrics of a task's answers, by source and by metric."""
-    if name == "describe":  # all sources in one call of Java, and without METEOR, which takes long
+    """Statistics of a task's answers, by source and by metric."""
+    if name == "describe":  # one Java call for all sources, without METEOR, which is slow
         references = {clip.id: clip.captions for clip in clips if clip.id in answers["own"]}
         judged = score_systems(references, dict(answers.items()), java=java, meteor=False)
         return {source: judged[source].statistics for source in answers}
@@ -149,7 +149,7 @@ def _statistics(
 
 
 def changed_share(name: str, own: Answers, others: Answers) -> ClipStatistic:
-    """The share of answers that differ, clip by clip: captions, filled words, choices, first-ranked clips."""
+    """Share of answers that differ, per clip. Answers are captions, filled words, choices or top-1 clips."""
     split = task_spec(name).split_answers
     pairs = [(split(own[clip]), split(others[clip])) for clip in own]
     changed = [sum(mine != other for mine, other in zip(*pair, strict=True)) for pair in pairs]
@@ -157,17 +157,17 @@ def changed_share(name: str, own: Answers, others: Answers) -> ClipStatistic:
 
 
 def permute_clips(clips: Sequence[Clip]) -> list[int]:
-    """For each clip the place of another, each of which stands for one; of another source where possible.
+    """A permutation that maps each clip to another clip, from a different source where possible.
 
-    Clips are shuffled, grouped by source, the largest first, and moved on by the size of the largest: only
-    where it has more than half of the clips some get one of their own source.
+    Clips are shuffled, grouped by source with the largest source first, and cyclically shifted by the size of
+    the largest. Some clips get one of their own source only if the largest holds more than half of all clips.
     """
     order = np.random.default_rng(_SEED).permutation(len(clips)).tolist()
     sources = [clip.source or clip.id for clip in clips]
     sizes = Counter(sources[place] for place in order)
     met = {
         source: number for number, source in enumerate(sizes)
-    }  # sources in the order of the shuffled clips
+    }  # sources, in order of first occurrence after the shuffle
     order.sort(key=lambda place: (-sizes[sources[place]], met[sources[place]]))
     shift = max(sizes.values()) % len(clips) or 1
     others = [0] * len(clips)
@@ -183,17 +183,17 @@ def oracle_words(
     num_words: int,
     prior: Tensor | None = None,
 ) -> list[int]:
-    """The candidates that most captions of a clip use; of several as often used, those rarest in training.
+    """The candidates used by most captions of a clip. Ties go to the word that is rarer in training.
 
     Args:
-        prior: w q (V,) of a model that ranks by p - w q: words by their share of captions less w q, a lemma
-            once.
+        prior: w q, (V,), of a model that ranks by p - w q. Candidates are then ranked by p* - w q, where p*
+            is the share of captions with the word, and each lemma occurs once.
     """
     used = Counter(word for caption in captions for word in concepts.reference([caption]))
     if prior is None:
         ordered = sorted(used, key=lambda word: (-used[word], concepts.candidates[word].count, word))
         return ordered[:num_words]
-    first: dict[int, int] = {}  # of each lemma
+    first: dict[int, int] = {}  # highest-ranked word of each lemma
     least = prior.tolist()
     for word in sorted(used, key=lambda word: (least[word] - used[word] / len(captions), word)):
         first.setdefault(concepts.lemma_ids[word], word)
@@ -207,10 +207,10 @@ def _replaced(
     rows: Sequence[int],
     clips: Sequence[Clip],
 ) -> ClipEncoding | None:
-    """The encoding with words of another source for the measured clips; None where there are none.
+    """The encoding with concept words of the measured clips replaced; None if the source has no words.
 
     Args:
-        rows: those of the measured clips.
+        rows: row indices of the measured clips.
     """
     words, confidences = encoding.concept_words.cpu()[rows], encoding.confidences.cpu()[rows]  # (n, K)
     concepts, num_words = member.words.concepts, words.shape[1]
@@ -239,7 +239,7 @@ def _replaced(
                 words[row, : len(own)] = torch.tensor(own, dtype=words.dtype)
                 confidences[row, : len(own)] = 1
     encoder = member.model.clip_encoder
-    assert isinstance(encoder, ClipEncoder)  # it reads concept words
+    assert isinstance(encoder, ClipEncoder)  # implied by `reads_concepts`
     place = torch.tensor(rows, device=encoding.concepts.device)
 
     def with_rows(whole: Tensor, part: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Everything that is measured of trained models: official metrics, concept words, and their intervals."""
+"""The full evaluation of trained models: official metrics, concept words, and confidence intervals."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ctsan.video.store import FeatureStore
 
 class Report(NamedTuple):
     metrics: dict[str, float]
-    statistics: dict[str, ClipStatistic]  # of the metrics that add up over clips
-    tokeniser: Tokeniser | None  # of captions
-    notes: tuple[str, ...]  # what differs from the official figures
+    statistics: dict[str, ClipStatistic]  # for metrics that are sums over clips
+    tokeniser: Tokeniser | None  # for captions
+    notes: tuple[str, ...]  # differences from the official metrics
 
     @property
     def intervals(self) -> dict[str, Interval]:
@@ -39,11 +39,11 @@ def report(
     java: Path | None,
     training: Iterable[str] = (),
 ) -> Report:
-    """What a task measured, with all that is not needed in training.
+    """Extend the result of `Task.measure` by the metrics that training does not need.
 
     Args:
-        clips: those that were measured.
-        java: what `find_java` found; only captions need it.
+        clips: the evaluated clips.
+        java: the result of `find_java`; only captions need it.
         training: captions of the training clips.
     """
     found = task_spec(task).report(ReportInputs(measured.answers, clips, java, training))

@@ -22,15 +22,15 @@ from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.scoring import ensemble_scores, score_each
 from ctsan.text.vocabulary import PAD
 
-_LOG_PROBABILITY_WEIGHT = 0.1  # beside an expected CIDEr
+_LOG_PROBABILITY_WEIGHT = 0.1  # with an expected CIDEr
 
 
 class Reranker:
-    """Joint embeddings beside the models that describe.
+    """Scores hypotheses of the description models by joint embeddings.
 
     Args:
-        encodings: of each model, a row a clip.
-        words: the vocabulary that hypotheses are numbered by.
+        encodings: one per model, with one row per clip.
+        words: the vocabulary of the hypotheses' word ids.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Reranker:
         numbers: Sequence[Sequence[Sequence[int]]],
         log_probabilities: Sequence[Sequence[float]],
     ) -> list[list[float]]:
-        """Scores of the hypotheses of each clip, which are given as text and in numbers of `words`."""
+        """Scores of the hypotheses of each clip, given as texts and as ids into `words`."""
         counts = [len(hypotheses) for hypotheses in texts]
         total = self._settings.embedding_weight * self._embedding_scores(texts)
         log_probability = torch.tensor([value for values in log_probabilities for value in values])
@@ -77,7 +77,7 @@ class Reranker:
         return ensemble_scores(self._models, scores, standardise=True)
 
     def _expected_cider(self, numbers: Sequence[Sequence[Sequence[int]]]) -> Tensor:
-        """The mean over the phrase probes, (hypotheses of all clips,)."""
+        """Expected CIDEr, averaged over the phrase probes, (hypotheses of all clips,)."""
         counts = [len(hypotheses) for hypotheses in numbers]
         flat = [torch.tensor(words) for hypotheses in numbers for words in hypotheses]
         padded = pad_sequence(flat, batch_first=True, padding_value=PAD)

@@ -1,4 +1,4 @@
-"""Retrieval: learn which clip a sentence was written for, among many (appendix A.2)."""
+"""Retrieval: rank clips for the sentence written for one of them (appendix A.2)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ctsan.text.vocabulary import PAD
 
 
 class RetrievalTask:
-    """An example is a clip with some of its captions; in a batch each is a negative of the other clips'.
+    """An example is a clip with some of its captions. The other clips of a batch are its negatives.
 
     Args:
-        validation: queries for the validation clips; the clips that they are for are ranked.
-        margin: Δ.
+        validation: queries for validation clips. Only clips with a query are ranked.
+        margin: Δ of the loss.
         negatives: see `pairwise_margin_loss`.
     """
 
@@ -68,7 +68,7 @@ class RetrievalTask:
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> CaptionBatch:
         drawn = [(*self._examples[example], flip) for example, flip in zip(examples, mirrored, strict=True)]
-        once = {clip.id: (clip, flip) for clip, _, flip in drawn}  # a clip may be drawn with other captions
+        once = {clip.id: (clip, flip) for clip, _, flip in drawn}  # clips may have several captions here
         places = {name: place for place, name in enumerate(once)}
         clips = [clip for clip, _ in once.values()]
         maps, frame_is_real = self.clips.maps(clips, mirrored=[flip for _, flip in once.values()])
@@ -88,13 +88,13 @@ class RetrievalTask:
         return int((batch.captions != PAD).sum())
 
     def losses(self, batch: CaptionBatch) -> dict[str, Tensor]:
-        """The terms of the paper's loss, each a mean over captions or clips."""
+        """Terms of the paper's loss, each a mean over captions or clips."""
         encoding = encode_batch(self.model.clip_encoder, batch)
         clips, sentences = len(batch.clips), len(batch.captions)
         rows = torch.arange(clips, device=batch.captions.device).repeat_interleave(sentences)
         queries = batch.captions.repeat(clips, 1)
         scored: Scored = self.model(queries, queries != PAD, encoding.without_detection.of(rows))
-        scores = scored.scores.view(clips, sentences)[batch.clip_of_caption]  # (M, M): right on the diagonal
+        scores = scored.scores.view(clips, sentences)[batch.clip_of_caption]  # (M, M), pairs on the diagonal
         same_clip = batch.clip_of_caption[:, None] == batch.clip_of_caption
         missed = pairwise_margin_loss(scores, same_clip, margin=self.margin, negatives=self.negatives)
         losses = {"ranking": missed.mean()}
@@ -103,7 +103,7 @@ class RetrievalTask:
 
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:
-        """How well the clips asked for are ranked for their queries, and the detector's precision."""
+        """Ranking metrics of the queries, and the detector's precision."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._loaded])
         scores = self.queries.scores(self._loaded, encoding)
@@ -125,7 +125,7 @@ class RetrievalTask:
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
-        """For each clip its query, and the clips that came first; 1 / rank is the score."""
+        """One query per clip, with the top-ranked clips. The score is 1 / rank."""
         self.model.eval()
         [encoding] = self.clips.encoded([self._loaded])
         scores = self.queries.scores(self._loaded, encoding).cpu()

@@ -1,4 +1,4 @@
-"""How well sentences suit clips, by one model or by several: choosing and ranking are the same question."""
+"""Scores of sentences with clips, by one model or an ensemble, for multiple choice and retrieval."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Scorer = LoadedModel[ChoiceModel] | LoadedModel[RetrievalModel] | LoadedModel[Du
 
 
 def encode_sentences(sentences: Sequence[str], vocabulary: Vocabulary, *, max_words: int) -> Tensor:
-    """Sentences in numbers, (M, T), padded; one without words is one unknown word."""
+    """Word ids of sentences, (M, T), padded. An empty sentence becomes one unknown word."""
     numbers = [vocabulary.encode(tokenize(sentence)[:max_words]) or [UNK] for sentence in sentences]
     return pad_words(numbers)
 
 
 def score_all(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding) -> Tensor:
-    """Scores of all sentences with all encoded clips, (sentences, clips), on the model's own scale."""
+    """Scores of all sentences with all encoded clips, (sentences, clips), not standardised."""
     model, words = member.model, _encoded(member, sentences)
     if isinstance(model, DualEncoder):
         with torch.inference_mode():
@@ -39,7 +39,7 @@ def score_all(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding) 
 
 @torch.inference_mode()
 def score_each(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding) -> Scored:
-    """Scores of sentences with the clips in their rows, on the model's own scale, and attention weights."""
+    """Scores of sentences with the clips in their rows, not standardised, and attention weights."""
     words = _encoded(member, sentences)
     scored: Scored = member.model(words, words != PAD, encoding)
     return scored
@@ -47,7 +47,7 @@ def score_each(member: Scorer, sentences: Sequence[str], encoding: ClipEncoding)
 
 @torch.inference_mode()
 def embed_sentence(member: LoadedModel[DualEncoder], sentence: str) -> NDArray[np.float32]:
-    """The vector of a sentence, of length one."""
+    """Embedding of a sentence, of length one."""
     vector: NDArray[np.float32] = member.model.embed_sentences(_encoded(member, [sentence]))[0].cpu().numpy()
     return vector
 
@@ -59,11 +59,12 @@ def ensemble_scores(
     queries: Sequence[str] | None = None,
     standardise: bool | None = None,
 ) -> Tensor:
-    """The mean of the members' scores of the same pairs: every command, the page and `evaluate` ask this.
+    """Mean of the members' scores. All commands, the web page and `evaluate` use this function.
 
     Args:
-        queries: of the rows, if each row is compared within itself: see `covers_query`.
-        standardise: bring each member's scores to one scale first; None if any member's settings say so.
+        queries: one per row, if scores are compared only within a row. Members that do not cover a query are
+            then left out of its mean: see `covers_query`.
+        standardise: standardise each member's scores first; None does so if any member's settings ask for it.
     """
     if standardise is None:
         standardise = any(member.standardise for member in members)
@@ -80,9 +81,10 @@ def ensemble_scores(
 
 
 def covers_query(members: Sequence[Scorer], queries: Sequence[str]) -> Tensor:
-    """Which members know enough words of which queries, (members, queries).
+    """Whether each member's vocabulary covers each query, (members, queries).
 
-    That is two thirds of those that the one knows that knows most: to others "an espresso" is any thing.
+    A member covers a query if it knows at least two thirds as many of its words as the member that knows
+    most. Without "espresso" in its vocabulary, a member cannot rank clips for "an espresso".
     """
     read = [tokenize(query) for query in queries]
     known = torch.tensor(

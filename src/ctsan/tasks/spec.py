@@ -1,4 +1,4 @@
-"""All that the rest of the house knows of a task: one `TaskSpec` each, in the dict `TASKS` of `registry`."""
+"""The interface of a task to the other packages: one `TaskSpec` each, in the dict `TASKS` of `registry`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ctsan.tasks.task import Task
 from ctsan.text.words import Words
 
 ItemT = TypeVar("ItemT", BlankItem, ChoiceItem, QueryItem)
-Answers = Mapping[str, Any]  # by clip, as `Measured` has them
+Answers = Mapping[str, Any]  # by clip id, as in `Measured`
 
-ITEMS_PER_CLIP = 5  # built of each clip that is measured, where the corpus brings none
-_ITEM_SEED = 0  # all runs are measured on the same items
+ITEMS_PER_CLIP = 5  # built for each evaluated clip if the corpus has no items
+_ITEM_SEED = 0  # all runs are evaluated on the same items
 
 
 class ModelInputs(NamedTuple):
-    """What a model is built from."""
+    """Inputs for building a model."""
 
     settings: Settings
     words: Words
@@ -35,13 +35,13 @@ class ModelInputs(NamedTuple):
 
 
 class TaskInputs(NamedTuple):
-    """What a training task is built from."""
+    """Inputs for building a training task."""
 
     settings: Settings
     model: Any
     clips: TaskClips
     corpus: Corpus
-    split: Split  # that is measured on
+    split: Split  # for evaluation
 
     @property
     def joint_loss(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class TaskInputs(NamedTuple):
     def items(
         self, kind: type[ItemT], task: ItemTask, split: Split, *, per_clip: int | None = None
     ) -> list[ItemT]:
-        """The corpus' own items of a split, or items built from its captions, if any can be."""
+        """The corpus' own items of a split, or items built from its captions if there are none."""
         items = self.corpus.items.get((task, split), ())
         if not items:
             items = build_items(
@@ -72,12 +72,12 @@ class TaskInputs(NamedTuple):
 
 
 class AnswerReport(NamedTuple):
-    """What answers are worth.
+    """Metrics of a task's answers.
 
     Attributes:
-        statistics: the metrics that add up over clips.
-        metrics: the others.
-        tokeniser, notes: of captions; notes say what differs from official figures.
+        statistics: metrics that are sums over clips.
+        metrics: all other metrics.
+        tokeniser, notes: for captions. Notes list differences from the official metrics.
     """
 
     statistics: dict[str, ClipStatistic]
@@ -88,8 +88,8 @@ class AnswerReport(NamedTuple):
 
 class ReportInputs(NamedTuple):
     answers: Answers
-    clips: Sequence[Clip]  # that were measured
-    java: Path | None  # what `find_java` found; only captions need it
+    clips: Sequence[Clip]  # the evaluated clips
+    java: Path | None  # the result of `find_java`; only captions need it
     training: Iterable[str] = ()  # captions of the training clips
 
 
@@ -103,17 +103,17 @@ class TaskSpec:
 
     Attributes:
         help: one line, for `ctsan train`.
-        primary_metric: that is maximised.
-        build_model: a fresh model; random numbers are seeded by the caller.
-        build_task: the training task.
-        report: metrics of answers, with all that training does not need.
-        defaults: settings that the task changes in every profile, as `overridden` takes them.
-        items: that the task is trained and chosen by, where the corpus brings some.
-        helpers: tasks whose runs may stand beside those of this one.
+        primary_metric: the metric to maximise.
+        build_model: builds a new model. The caller seeds the random number generator.
+        build_task: builds the training task.
+        report: computes the metrics of answers, including those that training does not need.
+        defaults: settings that the task overrides in every profile, in the format of `overridden`.
+        items: kind of items for training and model selection, if the corpus has any.
+        helpers: tasks whose runs may join an ensemble of this task.
         decides: tasks whose questions its runs answer alone, in place of the tasks' own runs.
-        needs_java: the report is the official one only with Java.
-        answer_noun: what its answers are called, in the plural.
-        split_answers: the answers about one clip, to be compared one by one.
+        needs_java: the report has the official metrics only with Java.
+        answer_noun: plural noun for its answers.
+        split_answers: splits the answers about one clip, for comparison one by one.
     """
 
     name: str

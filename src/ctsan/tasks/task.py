@@ -1,4 +1,4 @@
-"""What the training loop knows of a task, and all that it knows."""
+"""The interface between a task and the training loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ShownChoice(NamedTuple):
 
 
 class ShownClip(NamedTuple):
-    """A clip that was found for a sentence."""
+    """A clip retrieved for a sentence."""
 
     rank: int  # from 1
     clip: str
@@ -42,13 +42,13 @@ class ShownClip(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What a model says of a clip it has not seen, beside what people said.
+    """A model's answer for a validation clip, with the reference.
 
     Attributes:
-        choices: of a multiple-choice question.
-        ranked: the first five clips for the sentence `caption`; where the right one is not among them, the
-            first four and the right one.
-        num_ranked: how many clips were ranked.
+        choices: for a multiple-choice question.
+        ranked: the top five clips for the sentence `caption`, or the top four and the correct clip if it is
+            not among the five.
+        num_ranked: number of ranked clips.
     """
 
     clip: str
@@ -56,24 +56,24 @@ class Example:
     caption: str
     references: tuple[str, ...]
     concepts: tuple[ShownConcept, ...]  # in order of rank
-    score: float  # the clip's own primary metric; 1 where an answer is right
+    score: float  # the primary metric of this clip; 1 for a correct answer
     choices: tuple[ShownChoice, ...] = ()
     ranked: tuple[ShownClip, ...] = ()
     num_ranked: int = 0
 
 
 class Measured(NamedTuple):
-    """How well models did that answered as one."""
+    """Metrics and answers of a model or an ensemble."""
 
     metrics: dict[str, float]
-    answers: dict[str, object]  # by clip, as they are printed; none where there was nothing to ask
+    answers: dict[str, object]  # by clip id, as printed; empty if there was nothing to evaluate
 
 
 class Task(Protocol, Generic[BatchT]):
-    """A model, the examples it learns from, and how well it does on examples it has not seen.
+    """A model, its training examples, and its evaluation on validation clips.
 
-    A task is told which examples to take and never draws at random which ones: the loop can then stop at any
-    step and go on from there, on one process or on several.
+    The loop chooses the examples of a batch; a task never samples them itself. Training can therefore stop at
+    any step and resume there, in one process or several.
     """
 
     @property
@@ -84,50 +84,51 @@ class Task(Protocol, Generic[BatchT]):
 
     @property
     def buckets(self) -> Sequence[int]:
-        """Of each training example, numbered from 0: a batch holds one kind, such as fit beside each other.
+        """Bucket of each training example, from 0. A batch holds examples of one bucket only.
 
-        In examples of kind 0 all weights count. A picture, for one, has no second frame to attend to.
+        Examples of bucket 0 give gradients to all weights. Those of other buckets may not: a picture, for
+        example, has no second frame to attend to.
         """
         ...
 
     @property
     def primary_metric(self) -> str:
-        """The entry of `evaluate` that is maximised; the best checkpoint and early stopping go by it.
+        """The entry of `evaluate` for choosing the best checkpoint and early stopping; higher is better.
 
-        Where there is nothing to measure it by, it is missing.
+        It is missing from `evaluate` if there is nothing to measure.
         """
         ...
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> BatchT:
-        """These training examples as tensors on the processor, each with its frames mirrored if so said."""
+        """Collate training examples into CPU tensors, with horizontally flipped frames where `mirrored`."""
         ...
 
     def losses(self, batch: BatchT) -> dict[str, Tensor]:
-        """Named terms, already weighted, each a mean over the batch's examples; their sum is minimised."""
+        """Named, weighted loss terms, each a mean over the batch. The loop minimises their sum."""
         ...
 
     def num_words(self, batch: BatchT) -> int:
-        """How many words the batch holds, for the rate that people see."""
+        """Number of words in the batch, for the reported throughput."""
         ...
 
     def evaluate(self) -> Mapping[str, float]:
-        """Metrics on validation, with the model in evaluation mode. It changes no weights and no buffers."""
+        """Validation metrics, with the model in evaluation mode. Changes no weights or buffers."""
         ...
 
     def calibrate(self) -> None:
-        """Set what the model keeps of its scores on validation, such as their scale, before it is saved."""
+        """Set buffers that depend on validation scores, such as their scale, before the model is saved."""
         ...
 
     def measure(
         self, members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding] | None = None
     ) -> Measured:
-        """The same of trained models that answer as one, be the task's own among them or not.
+        """Evaluate trained models as an ensemble, which need not include the task's own model.
 
         Args:
-            encodings: of the validation clips by each member, in place of `clips.encoded(members)`.
+            encodings: each member's encoding of the validation clips; by default `clips.encoded(members)`.
         """
         ...
 
     def examples(self) -> list[Example]:
-        """Every validation clip, to be looked at."""
+        """Answers for the validation clips, for display."""
         ...

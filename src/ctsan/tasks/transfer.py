@@ -1,4 +1,4 @@
-"""Transfer: a new model starts from the weights of a trained one, of the same task or of another."""
+"""Transfer: initialise a new model from the weights of a trained one, of the same or another task."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from ctsan.model.concept_detector import LearntConceptSource
 from ctsan.model.retrieval_model import RetrievalModel
 from ctsan.tasks.building import Model
 
-# What a model is and how it is asked: the new one begins with the answers of the old one. How it is trained
-# is said anew.
+# Sections copied from the trained run: architecture and inference, so that the new model initially gives the
+# same answers. Training settings are not copied.
 _TAKEN = ("model", "detector", "attention", "decoding", "rerank")
 _TAKEN_BY_THE_SAME_TASK = (*_TAKEN, "retrieval")
-# Weights fit no other values: those of the detector with its words, and those of all that models share.
-# Beside a probe traces add to its scores; without one they name words alone.
+# Settings that transferred weights depend on: those of the detector and its word embedding, and those of all
+# shared parts. `detector.probe` is one: with a probe, traces predict a residual of its scores; without one,
+# the full scores.
 _FIXED_BY_DETECTOR = (
     "model.hidden_dim",
     "model.num_layers",
@@ -42,9 +43,9 @@ _FIXED = (
     "retrieval.sketch_dim",
     "retrieval.joint_dim",
 )
-# Parts that the models of all tasks have, and what they are called in those that call them otherwise.
+# Parts shared by the models of all tasks; `_COMMON_NAMES` maps model-specific prefixes to these names.
 _SHARED = ("clip_encoder", "word_input", "lstm")
-# The paper's transfer: the detector, and what it sees clips by.
+# The paper's transfer: the detector, and the layers that produce its input.
 _DETECTOR = "clip_encoder.detector"
 _SEEN_BY_DETECTOR = (
     "clip_encoder.reduce",
@@ -53,22 +54,23 @@ _SEEN_BY_DETECTOR = (
 )
 _COMMON_NAMES = {"decode.word_input.": "word_input.", "decode.lstm.": "lstm.", "read_forwards.": "lstm."}
 _PROBE = "clip_encoder.probe"
-_FREQUENCIES = "clip_encoder.frequencies"  # of words in the training clips
-_PHRASES = "phrases."  # which a new model learns from its own clips at once
-# Words are held against concept words by another relation than that by which the next one is said.
+_FREQUENCIES = "clip_encoder.frequencies"  # share of training clips with each candidate
+_PHRASES = "phrases."  # the phrase probe, which is fitted to the new model's own clips
+# Input attention weights that are not transferred between tasks if the new model has `contrastive_init`: it
+# compares a word with similar concept words, whereas captioning relates them to predict the next word.
 _OWN = ("word_input.attention.relate", "word_input.attention.gate")
 
 
 def settings_with(
     given: Settings, trained: Settings, *, overrides: Collection[str], same_task: bool
 ) -> Settings:
-    """Settings for a model that starts from a trained one: its own, except for those that were set.
+    """Settings for a model initialised from a trained one: those of the latter, except for overrides.
 
     Args:
-        overrides: as `load_settings` took them for `given`.
+        overrides: those passed to `load_settings` for `given`.
 
     Raises:
-        UsageError: names every setting that was set to a value which the weights do not fit.
+        UsageError: overrides conflict with the weights; the message names each of them.
     """
     named = {override.partition("=")[0].strip() for override in overrides}
     fixed = _FIXED if given.training.transfer == "shared" else _FIXED_BY_DETECTOR
@@ -90,14 +92,15 @@ def settings_with(
 
 
 def parts_taken(trained: Model, *, same_task: bool, transfer: Transfer) -> tuple[str, ...]:
-    """The parts of a trained model that a new one starts from.
+    """Names of the parts of a trained model that are transferred.
 
-    Its detector, with the probe beside it, and none if it has not learnt one; or what the models of all tasks
-    share, and if it is of the same task all but phrases.
+    - `transfer="detector"`: the detector, its input layers and its probe; nothing if it is not a learnt one.
+    - `transfer="shared"`, same task: everything except the phrase probe.
+    - `transfer="shared"`, another task: the parts that the models of all tasks share.
     """
     if transfer == "detector":
         detector = trained.clip_encoder.detector
-        if isinstance(detector, DecoupledDetector):  # which sees clips by its own
+        if isinstance(detector, DecoupledDetector):  # it has its own input layers
             return (_DETECTOR,)
         if not isinstance(detector, LearntConceptSource):
             return ()
@@ -111,16 +114,17 @@ def parts_taken(trained: Model, *, same_task: bool, transfer: Transfer) -> tuple
 def init_from_model(
     model: Model, trained: Model, *, transfer: Transfer, keep_frequencies: bool = False
 ) -> None:
-    """Give a fresh model the weights of a trained one in the parts that are taken: see `parts_taken`.
+    """Copy the weights of a trained model into a new one, for the parts that `parts_taken` names.
 
-    The words of the trained model are the first ones of the new model, in the same order: of weights with a
-    row for each word or each concept candidate the first rows are taken over, and those of new words stay.
+    The new vocabulary and candidate list must begin with the trained model's, in the same order. For weights
+    with one row per word or candidate, the first rows are copied, and the rows of new words are left as
+    initialised.
 
     Args:
         keep_frequencies: rank concept words with the trained model's frequencies.
 
     Raises:
-        UsageError: the models are of different sizes, or only one of them has a probe.
+        UsageError: shapes do not match, or only one of the models has a probe.
     """
     same_task = type(model) is type(trained)
     parts = parts_taken(trained, same_task=same_task, transfer=transfer)
@@ -135,7 +139,7 @@ def init_from_model(
     )
     if new.keys() & {_FREQUENCIES} and not keep_frequencies:
         new.pop(_FREQUENCIES)
-    if _FREQUENCIES not in new:  # the new clips' own stand, or words are ranked by confidence
+    if _FREQUENCIES not in new:  # keep those of the new clips, or rank by confidence
         old.pop(_FREQUENCIES, None)
     unlike = [
         f"{name} ({_shape(old.get(name))} there, {_shape(new.get(name))} here)"
@@ -153,7 +157,7 @@ def init_from_model(
 
 
 def _weights(model: Model) -> dict[str, Tensor]:
-    """A model's tensors, buffers too, to be read and written; a part has the same name in all models."""
+    """State dict (parameters and buffers, not copies), with names that are the same for all models."""
     return {_common(name): tensor for name, tensor in model.state_dict().items()}
 
 
@@ -174,7 +178,7 @@ def _compares(model: Model) -> bool:
 
 
 def _has_room(new: Tensor, old: Tensor) -> bool:
-    """Whether tensors differ in nothing but the number of rows, of which the new one may have more."""
+    """Whether the shapes match, except that `new` may have more rows."""
     return new.dim() == old.dim() and new.shape[1:] == old.shape[1:] and new.shape[:1] >= old.shape[:1]
 
 

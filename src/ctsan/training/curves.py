@@ -1,4 +1,4 @@
-"""A picture of a training: each term of the loss, and each metric on validation, over the steps."""
+"""Plot training curves: each loss term and each validation metric over the steps."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ctsan.training.metrics import read_metrics
 
 Line = Sequence[tuple[float, float]]
 
-# Okabe and Ito's colours, which people who see fewer of them can tell apart.
+# The Okabe-Ito palette, which is safe for colour-blind readers.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_WIDTH, _HEIGHT, _COLUMNS = 320, 210, 3  # of a panel, and how many stand side by side
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 18, 46, 44  # around its axes
+_WIDTH, _HEIGHT, _COLUMNS = 320, 210, 3  # size of a panel in pixels; panels per row
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 18, 46, 44  # margins of a panel
 
 
 def draw_curves(metrics: Path, out: Path) -> None:
-    """Draw a metrics file as SVG, with a panel for each series, since their sizes have nothing in common.
+    """Draw a metrics file as SVG, with one panel per series because their scales differ.
 
-    Only metrics `x` and `x on train` share one, so that one sees them part.
+    Only metrics `x` and `x on train` share a panel, to show the gap between them.
 
     Raises:
         RunError: the metrics file is missing or damaged.
@@ -82,13 +82,13 @@ def _panel(title: str, lines: Mapping[str, Line]) -> Iterator[str]:
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    """From nought where that is near, for a small change should not look like a large one."""
+    """Range of an axis. It starts at 0 if that is near, so that small changes do not look large."""
     low, high = min(values), max(values)
     return (0.0 if 0 < low < 0.7 * high else low), high
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Four to eight round numbers around a span."""
+    """Four to eight round tick values that cover a range."""
     span = (high - low) or abs(high) or 1.0
     unit = 10.0 ** math.floor(math.log10(span / 4))
     step = next(unit * factor for factor in (1, 2, 5, 10) if span / (unit * factor) <= 6)

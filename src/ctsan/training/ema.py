@@ -1,4 +1,4 @@
-"""A running mean of the weights, which is steadier than the weights of any one step."""
+"""Exponential moving average (EMA) of the weights."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 class AveragedWeights:
-    """An exponential mean of a model's parameters over the steps.
+    """Exponential moving average of a model's trainable parameters.
 
     Args:
-        decay: what is kept of the mean at a step. The first steps keep less, so that the weights that
-            training began with are soon forgotten.
+        decay: factor of the average at each step. It is smaller in the first steps,
+            min(decay, (step + 1) / (step + 10)), so that the initial weights fade quickly.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -25,7 +25,7 @@ class AveragedWeights:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights after a step, numbered from 0."""
+        """Update the average with the weights after a step, numbered from 0."""
         decay = min(self.decay, (step + 1) / (step + 10))
         weights = list(self._weights.values())
         average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -37,7 +37,7 @@ class AveragedWeights:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model has the mean for its weights; afterwards its own again, bit for bit."""
+        """Swap the averaged weights into the model; restore its own weights, bit for bit, on exit."""
         self._swap()
         try:
             yield

@@ -1,6 +1,6 @@
-"""Answers about clips as HTML: frames, the five sentences of a choice, the clips found for a sentence.
+"""Render answers as HTML: frames of a clip, the five sentences of a choice, the clips ranked for a sentence.
 
-The last two are laid out as in the paper's appendix D. Pictures are part of the page, which loads nothing.
+The last two follow the layout of the paper's appendix D. Pictures are embedded, so the page loads nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from ctsan.errors import VideoError
 from ctsan.video.frames import pictures_at, probe
 
-if TYPE_CHECKING:  # it brings PyTorch with it
+if TYPE_CHECKING:  # imports PyTorch
     from ctsan.tasks.task import Example, ShownChoice, ShownClip, ShownConcept
 
 NUM_FRAMES = 4
 
-_BOX = (320, 240)  # pixels that a picture has to fit into
+_BOX = (320, 240)  # largest width and height of a picture, in pixels
 
 _CHOICES_LEGEND = "The right sentence is in bold; the model's choice is ticked."
 _RANKING_LEGEND = (
@@ -32,7 +32,7 @@ _RANKING_LEGEND = (
     "is not among them, the first four are shown and the right one, framed in red, with its rank."
 )
 
-# Needs the colours --line, --soft, --right and --wrong of the page.
+# The page must define the colours --line, --soft, --right and --wrong.
 STYLE = """
 .frames { display: grid; grid-template-columns: repeat(4, 1fr); gap: .4rem; max-width: 62rem; }
 .frames img { display: block; width: 100%; height: 100%; object-fit: contain; background: #000;
@@ -62,7 +62,7 @@ STYLE = """
 
 
 def legend(examples: Sequence[Example]) -> str:
-    """What the marks in the examples' answers mean, with a space after it; nothing where there are none."""
+    """Explain the marks in the examples' answers, with a trailing space; empty if there are none."""
     shown = {
         _CHOICES_LEGEND: any(example.choices for example in examples),
         _RANKING_LEGEND: any(example.ranked for example in examples),
@@ -71,7 +71,7 @@ def legend(examples: Sequence[Example]) -> str:
 
 
 def answer_html(example: Example) -> str:
-    """A clip and what a model says of it; or the clips that it finds for a sentence."""
+    """Render a clip with the model's answer, or a sentence with the clips ranked for it."""
     said = f'<p class="says">{escape(example.caption) or "(no words)"}</p>'
     if example.ranked:
         return f"{said}\n{_ranking_html(example.ranked, example.num_ranked)}"
@@ -79,7 +79,7 @@ def answer_html(example: Example) -> str:
 
 
 def _frames_html(example: Example) -> str:
-    """Pictures evenly over the clip, or why there are none."""
+    """Render frames evenly spaced over the clip, or the error if it cannot be read."""
     try:
         pictures = _pictures(example.path, NUM_FRAMES)
     except VideoError as error:
@@ -94,7 +94,7 @@ def concept_html(concept: ShownConcept) -> str:
 
 
 def _choices_html(choices: Sequence[ShownChoice]) -> str:
-    """The sentences that were to choose from: the right one in bold, the chosen one ticked."""
+    """Render the sentences of a choice: the right one in bold, the chosen one ticked."""
     rows = []
     for choice in choices:
         classes = " ".join(["right"] * choice.is_right + ["chosen"] * choice.is_chosen)
@@ -105,11 +105,11 @@ def _choices_html(choices: Sequence[ShownChoice]) -> str:
 
 
 def _ranking_html(ranked: Sequence[ShownClip], num_ranked: int) -> str:
-    """A picture from the middle of each clip with its rank; the right one framed, green or red.
+    """Render the middle frame of each clip with its rank; the right clip is framed in green or red.
 
     Args:
-        ranked: as `Example.ranked`.
-        num_ranked: of how many clips they are.
+        ranked: from `Example.ranked`.
+        num_ranked: total number of clips ranked.
     """
     rows = []
     for place, clip in enumerate(ranked, start=1):
@@ -129,7 +129,7 @@ def _ranking_html(ranked: Sequence[ShownClip], num_ranked: int) -> str:
 
 
 def _pictures(path: Path, count: int) -> list[tuple[NDArray[np.uint8], float]]:
-    """Evenly over a clip, each from the middle of its share.
+    """Read frames evenly spaced over a clip, each from the middle of its segment.
 
     Raises:
         VideoError: the clip cannot be read.
@@ -146,7 +146,7 @@ def _image(pixels: NDArray[np.uint8], alt: str) -> str:
 
 
 def _jpeg(pixels: NDArray[np.uint8]) -> str:
-    """A picture (h, w, 3) as JPEG in base64."""
+    """Encode a picture (h, w, 3) as base64 JPEG."""
     file = io.BytesIO()
     with av.open(file, "w", format="mjpeg") as container:
         stream = container.add_stream("mjpeg", rate=1, options={"qmin": "3", "qmax": "3"})

@@ -1,6 +1,6 @@
-"""A page of validation clips after a training: what the model saw and said, beside what people said.
+"""An HTML page of validation clips after training: concept words and answers next to reference captions.
 
-One file that loads nothing: it can be sent to somebody, or opened years later.
+The page is one self-contained file.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ h2 { font-size: .8rem; font-weight: 600; color: var(--soft); margin: .9rem 0 .25
 
 
 def write_examples_page(out: Path, examples: Sequence[Example], *, title: str, metric: str) -> None:
-    """Write the page; the same examples give the same bytes.
+    """Write the page. Deterministic: the same examples give the same bytes.
 
     Args:
-        metric: the name of the examples' score.
+        metric: name of the examples' score.
     """
     page = "\n".join([*_head(title, metric, examples), *_body(_spread(examples), metric), ""])
     with replacing(out) as temporary:
-        temporary.write_text(page, encoding="utf-8", errors="replace")  # file names may be no text
+        temporary.write_text(page, encoding="utf-8", errors="replace")  # for names that are not UTF-8
 
 
 def _spread(examples: Sequence[Example]) -> list[Example]:
-    """Some of them, evenly over all from the best to the worst: neither only successes nor only failures."""
+    """Select examples evenly spaced from best to worst, so that both successes and failures show."""
     ranked = sorted(examples, key=lambda example: (-example.score, example.clip))
     count = min(NUM_EXAMPLES, len(ranked))
     return [ranked[place * (len(ranked) - 1) // max(1, count - 1)] for place in range(count)]

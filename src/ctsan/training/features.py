@@ -1,4 +1,4 @@
-"""Features of corpora: where they are, how they are made, and the command that makes them."""
+"""Locate, make and open the features of corpora; format the command that makes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ NOT_FOR_FILES = (
 
 
 def features_command(corpora: Sequence[Path], like: Recipe | None = None) -> str:
-    """The command that makes features of corpora, as a recipe says, for messages."""
+    """Format the command that makes the features of corpora, for messages.
+
+    Args:
+        like: recipe whose backbone the command names.
+    """
     options = ""
     if like is not None:
         spec = BACKBONES.get(like.backbone)
@@ -34,7 +38,7 @@ def features_command(corpora: Sequence[Path], like: Recipe | None = None) -> str
 
 
 def named_backbone(name: str, weights: Path | None = None) -> Backbone:
-    """The backbone that a person names; what had to be assumed of their own network is said."""
+    """Find a backbone by name, and warn about each property that had to be assumed."""
     backbone = find_backbone(name, weights)
     for assumption in backbone.assumed:
         warn(f"{backbone.name}: assumed {assumption}.")
@@ -44,16 +48,16 @@ def named_backbone(name: str, weights: Path | None = None) -> Backbone:
 def features_of(
     corpora: Sequence[Path], clips: Corpus, folders: Sequence[Path], backbone: Backbone | None
 ) -> FeatureStore:
-    """The features in folders, one a corpus; without any, a backbone's in the cache, made if need be."""
+    """Open the features of corpora, one folder each; without folders, make them in the cache."""
     if not folders:
-        assert backbone is not None  # one of the two is known
+        assert backbone is not None  # callers give folders or a backbone
         folders = [features_folder(corpus, backbone, mirrored=False) for corpus in corpora]
         make_features(clips, folders, backbone, mirrored=False)
     return open_features(clips, folders)
 
 
 def open_features(clips: Corpus, folders: Sequence[Path]) -> FeatureStore:
-    """The features in folders, one for each corpus that the clips are of."""
+    """Open features as one store, from one folder per corpus that the clips come from."""
     return open_stores(folders, [part.ids for part in parts_of(clips)])
 
 
@@ -63,7 +67,7 @@ def features_folder(corpus: Path, backbone: Backbone, *, mirrored: bool) -> Path
 
 
 def make_features(clips: Corpus, folders: Sequence[Path], backbone: Backbone, *, mirrored: bool) -> None:
-    """Make the features of each corpus that the clips are of, or bring them up to date."""
+    """Make or update the features of each corpus that the clips come from."""
     engine = load_engine(backbone)
     unreadable: list[str] = []
     with progress_bar(len(clips), what="features") as bar:

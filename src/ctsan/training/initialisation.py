@@ -1,4 +1,4 @@
-"""The task of a run, with the model that its training starts with: for `ctsan train` and for the tables."""
+"""Build a run's task with its initialised model, for `ctsan train` and `ctsan tables`."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def set_up_task(
 ) -> Task[Any]:
     """Build a run's model, initialise it, and build the task that trains it.
 
-    The order matters: training clips give channel statistics and word frequencies, a trained model overwrites
-    them with its own, and probes are fitted to what is there then.
+    The order matters: channel statistics and word frequencies come from the training clips, a trained model
+    overwrites them with its own, and probes are fitted to the result.
 
     Args:
-        init_from: a trained model whose weights the new one starts with; its words are the first of `words`.
-        detector: trained alone, for detector.kind=decoupled.
-        is_resumed: a checkpoint is loaded next and holds all weights, so no probe is fitted.
+        init_from: a trained model to copy weights from; `words` begins with its words.
+        detector: a detector trained alone, for detector.kind=decoupled.
+        is_resumed: a checkpoint with all weights is loaded next, so no probe is fitted.
 
     Raises:
-        UsageError: the settings ask for what no model of the task can be, or `init_from` does not fit them.
+        UsageError: the task does not support the settings, or `init_from` does not fit them.
     """
     model = build_model(
         task,
@@ -73,7 +73,7 @@ def set_up_task(
             keep_frequencies=settings.training.freeze_clip_encoder,
         )
     if not is_resumed:
-        # What is frozen, the probe of concept words included, stays as it was trained.
+        # A frozen clip encoder keeps its trained weights, including its concept probe.
         keep = settings.training.freeze_clip_encoder and init_from is not None
         ridge_init = settings.retrieval.ridge_init and not isinstance(init_from, DualEncoder)
         fit_probes(model, train, store, words, keep=keep, ridge_init=ridge_init)
@@ -92,9 +92,9 @@ def set_up_task(
 
 
 def _is_constant(encoder: nn.Module) -> bool:
-    """Whether a frozen encoder makes the same of a clip in every step.
+    """Whether a frozen encoder gives the same encoding of a clip at every step, so that it can be cached.
 
-    Redrawn random words are others each time, and temporal attention keeps frames, not a state.
+    Not so for redrawn random words, nor for temporal attention, whose encoding holds frames, not a state.
     """
     if type(encoder) is not ClipEncoder:
         return False
@@ -102,12 +102,12 @@ def _is_constant(encoder: nn.Module) -> bool:
 
 
 def _detects(encoder: ClipEncoder) -> bool:
-    """Whether its concept words are learnt, jointly or before; NN-SAN's and random ones are not."""
+    """Whether its concept words come from a trained detector; those of NN-SAN and random words do not."""
     return isinstance(encoder.detector, LearntConceptSource | DecoupledDetector)
 
 
 def _take_detector(model: Model, alone: DetectorModel) -> None:
-    """Give a decoupled model the detector that was trained alone."""
+    """Copy the separately trained detector into a decoupled model."""
     detector = model.clip_encoder.detector
     assert isinstance(detector, DecoupledDetector)
     encoder = alone.clip_encoder

@@ -1,4 +1,4 @@
-"""The training loop: the same for every task, on one process or several, stopped and taken up at any step."""
+"""The training loop, the same for every task: runs on one process or several, resumes at any step."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ from ctsan.training.schedule import learning_rate
 
 BatchT = TypeVar("BatchT")
 
-_SECONDS_BETWEEN_PROGRESS = 0.2  # a GPU waits while a loss is read
+_SECONDS_BETWEEN_PROGRESS = 0.2  # reading a loss synchronises with the GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a person sees while training."""
+    """What the progress bar shows."""
 
     step: int
     total_steps: int
     losses: Mapping[str, float]  # smoothed
     words_per_second: float
-    seconds_left: float  # if it does not stop early
+    seconds_left: float  # without early stopping
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     steps: int
     best_step: int
-    best_score: float  # of the task's primary metric
+    best_score: float  # value of the task's primary metric
     stopped_early: bool
 
 
@@ -68,18 +68,18 @@ def train_loop(
     on_progress: Callable[[Progress], None] | None = None,
     on_evaluation: Callable[[int, Mapping[str, float]], None] | None = None,
 ) -> Result:
-    """Train a task's model in a run folder, from its checkpoint if there is one.
+    """Train a task's model in a run folder; resume from its checkpoint if there is one.
 
-    The best weights are in the folder, to be had with `load_weights`; the model is left with the last ones.
-    Under `torchrun` every process calls this, on the same folder; the first writes and reports.
+    The model ends with the last weights. The folder holds the best ones: load them with `load_weights`.
+    Under `torchrun` every process calls this with the same folder; only the first writes and reports.
 
     Args:
-        on_evaluation: is told the step and the metrics of each evaluation.
+        on_evaluation: called with the step and the metrics of each evaluation.
 
     Raises:
-        RunError: there is nothing to learn from, what is in the folder cannot be gone on with, another
-            process trains there, or the loss is no longer a number.
-        UsageError: the checkpoint was made with other settings.
+        RunError: there are no training examples, the folder cannot be resumed, another process is training
+            there, or the loss is not finite.
+        UsageError: the checkpoint was made with different settings.
         OtherProcessError: one of these happened in another process.
     """
     with joined_processes() as processes, ExitStack() as held:
@@ -96,7 +96,7 @@ def train_loop(
 
 
 class _Epoch(NamedTuple):
-    """What is drawn for an epoch, which takes long with many clips."""
+    """The random draws of one epoch. Cached, because drawing takes long with many clips."""
 
     epoch: int
     batches: list[list[int]]
@@ -104,7 +104,7 @@ class _Epoch(NamedTuple):
 
 
 class _Session(Generic[BatchT]):
-    """One call of `train`: what stays the same in it, and where it stands."""
+    """One call of `train_loop`: its constants and its current state."""
 
     def __init__(
         self,
@@ -126,8 +126,7 @@ class _Session(Generic[BatchT]):
         )
         task.model.to(processes.device)
         self.parameters = [weights for weights in task.model.parameters() if weights.requires_grad]
-        # Adam. Where weights are to decay, they do so apart from its moments. Fused, a step on the processor
-        # takes a sixth of the time.
+        # AdamW: Adam with decoupled weight decay. The fused version takes a sixth of the time on the CPU.
         self.adam = torch.optim.AdamW(
             _by_lr_scale(task.model), weight_decay=optimiser.weight_decay, fused=True
         )
@@ -142,7 +141,7 @@ class _Session(Generic[BatchT]):
             self.state = load_checkpoint(file, task.model, self.adam, self.average, **self.origin)
         self.losses: nn.Module = _Losses(task)
         self.meters = Meters()
-        self.log: MetricsLog | None = None  # the first process' only
+        self.log: MetricsLog | None = None  # only in the first process
         if processes.is_first:
             self.log = MetricsLog(folder / METRICS_FILE, size=self.state.metrics_size, step=self.state.step)
 
@@ -157,7 +156,7 @@ class _Session(Generic[BatchT]):
     ) -> None:
         state, training, first_step = self.state, self.training, self.state.step
         if self.processes.count > 1:
-            # A 1x1 convolution's gradient differs in the strides of dimensions that hold one number: no harm.
+            # Harmless: the gradient of a 1x1 convolution differs only in the strides of dimensions of size 1.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides", UserWarning)
             self.losses = DistributedDataParallel(self.losses, find_unused_parameters=any(self.buckets))
         began = shown = time.monotonic()
@@ -176,7 +175,7 @@ class _Session(Generic[BatchT]):
                     rate *= self.processes.count
                     on_progress(Progress(state.step, self.total_steps, losses, rate, left))
                     shown = now
-                # A checkpoint begins a new row, so that no half-summed losses have to be in it.
+                # Write a row before every checkpoint, so that the checkpoint need not store partial sums.
                 if keep or state.step % training.report_every == 0:
                     self._report()
                 if evaluate:
@@ -186,7 +185,7 @@ class _Session(Generic[BatchT]):
                     self.meters.restart_clock()
 
     def _batch(self, step: int) -> tuple[BatchT, float]:
-        """This process' part of a step's batch, and its share of the whole."""
+        """Build this process' part of a step's batch, and return it with its share of the whole."""
         epoch, place = divmod(step, self.steps_per_epoch)
         if self.drawn is None or self.drawn.epoch != epoch:
             self.drawn = self._draw(epoch)
@@ -210,7 +209,7 @@ class _Session(Generic[BatchT]):
             group["lr"] = group["lr_scale"] * learning_rate(self.optimiser, step, self.total_steps)
         with _autocast(processes.device, self.training.precision):
             losses: dict[str, Tensor] = self.losses(move(batch, processes.device))
-        # Gradients are averaged over the processes: times their number, each counts by its share.
+        # DDP averages gradients over processes. Multiplying by their number weights each by its share.
         loss = torch.stack(list(losses.values())).sum() * (share * processes.count)
         self.adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -240,7 +239,7 @@ class _Session(Generic[BatchT]):
             )
 
     def _evaluate(self, on_evaluation: Callable[[int, Mapping[str, float]], None] | None) -> None:
-        """The first process evaluates; all learn how it went, for all have to stop at the same step."""
+        """Evaluate on the first process and broadcast the score, so that all stop at the same step."""
         with self.average.in_place() if self.average else nullcontext():
             self._evaluate_weights(on_evaluation)
 
@@ -258,7 +257,7 @@ class _Session(Generic[BatchT]):
                 on_evaluation(state.step, metrics)
             score = metrics.get(self.task.primary_metric, math.nan)
         score = self.processes.from_first(score if math.isfinite(score) else -math.inf)
-        # Where no score has been a number yet, the last weights are the best that there are.
+        # As long as no score has been finite, keep the latest weights.
         if state.best_step and score <= state.best_score and state.best_score > -math.inf:
             state.stale += 1
             return
@@ -278,7 +277,7 @@ class _Session(Generic[BatchT]):
 
 
 def _by_lr_scale(model: nn.Module) -> list[dict[str, Any]]:
-    """The parameters that learn, those of modules with a `lr_scale` apart: it is a factor of their rate."""
+    """Group the trainable parameters by the `lr_scale` of their module, a factor of the learning rate."""
     scales: dict[nn.Parameter, float] = {}
     for module in model.modules():
         if isinstance(lr_scale := getattr(module, "lr_scale", None), float):
@@ -291,7 +290,7 @@ def _by_lr_scale(model: nn.Module) -> list[dict[str, Any]]:
 
 
 class _Losses(nn.Module):
-    """A task's losses as a module: its gradients are what several processes share."""
+    """A task's losses as a module, which `DistributedDataParallel` can wrap."""
 
     def __init__(self, task: Task[Any]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Losses and words per second of the last steps."""
+"""Mean losses and words per second of recent steps."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from ctsan.training.processes import Processes
 
-_FADING = 0.96  # some 25 steps count in what a person sees
+_FADING = 0.96  # smooths the displayed losses over about 25 steps
 
 
 class Meters:
-    """Adds up losses and words since the last row, on the device: no step waits for them to be read."""
+    """Sums losses and words since the last row, on the device, so that no step synchronises with it."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
-        self._recent: Tensor | None = None  # losses and words, older steps fading
+        self._recent: Tensor | None = None  # losses and words, exponentially decayed
         self._recent_steps = self._recent_seconds = 0.0
         self._begin()
         self.restart_clock()
@@ -28,11 +28,11 @@ class Meters:
         self._steps, self._seconds = 0, 0.0
 
     def restart_clock(self) -> None:
-        """What was done since the last step was no training."""
+        """Exclude the time since the last step, which was not spent on training."""
         self._clock = time.monotonic()
 
     def add(self, losses: Mapping[str, Tensor], *, share: float, words: int) -> None:
-        """One step's mean losses over this process' share of the batch, and how many words were in it."""
+        """Add one step: mean losses over this process' share of the batch, and its number of words."""
         now = time.monotonic()
         seconds, self._clock = now - self._clock, now
         self._names = list(losses)
@@ -47,11 +47,11 @@ class Meters:
         self._seconds += seconds
 
     def recent(self) -> tuple[dict[str, float], float]:
-        """This process' losses of late, and its words a second."""
+        """Return this process' smoothed losses, and its words per second."""
         return self._means(self._recent, self._recent_steps, self._recent_seconds)
 
     def take(self, processes: Processes) -> tuple[dict[str, float], float]:
-        """Mean losses since the last time, and words a second, over all processes."""
+        """Return mean losses and words per second of all processes since the last call, and reset."""
         assert self._sums is not None, "no step since the last time"
         row = self._means(processes.total(self._sums), self._steps, self._seconds)
         self._begin()

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: a row of losses now and then and one for each evaluation; TensorBoard, if installed."""
+"""`metrics.jsonl`: periodic rows of losses, and one row per evaluation; also TensorBoard, if installed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ METRICS_FILE = "metrics.jsonl"
 
 
 class MetricsLog:
-    """The rows of a run, taken up as they were at a checkpoint: what was written after it comes again."""
+    """Appends rows to a run's metrics file. Rows after the last checkpoint are cut, to be written again."""
 
     def __init__(self, file: Path, *, size: int, step: int) -> None:
-        """`size` and `step` are those of the checkpoint, both 0 at the beginning.
+        """Open the file at a checkpoint's `size` and `step`, both 0 for a new run.
 
         Raises:
-            RunError: the file has lost rows since.
+            RunError: the file is shorter than it was at the checkpoint.
         """
         self._rows, self._board = file.open("ab"), None
         if (found := self._rows.tell()) < size:
@@ -40,7 +40,7 @@ class MetricsLog:
                 self._board.add_scalar(name, value, row["step"])
 
     def size(self) -> int:
-        """Bytes that are safe on the disk."""
+        """Flush to disk, and return the size in bytes."""
         os.fsync(self._rows.fileno())
         return os.fstat(self._rows.fileno()).st_size
 
@@ -51,10 +51,10 @@ class MetricsLog:
 
 
 def read_metrics(file: Path) -> list[dict[str, Any]]:
-    """The rows so far; a last one that is not whole is left out.
+    """Read the rows; an incomplete last one is left out.
 
     Raises:
-        RunError: the file is missing, or damaged.
+        RunError: the file is missing or damaged.
     """
     try:
         whole = file.read_text(encoding="utf-8").rpartition("\n")[0]
@@ -81,7 +81,7 @@ def _scalars(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, fl
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no word for what is not a number; null stands for it."""
+    """Replace NaN and infinity, which JSON does not have, by null."""
     if isinstance(value, Mapping):
         return {name: _without_nan(inner) for name, inner in value.items()}
     return value if math.isfinite(value) else None

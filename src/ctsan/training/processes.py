@@ -1,4 +1,4 @@
-"""One process or several: `torchrun` starts them, and this is all that the rest knows of them."""
+"""Distributed training: the only module that handles the processes of `torchrun`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torch import Tensor
 from ctsan.errors import CtsanError
 from ctsan.io.device import best_device, usable_cores
 
-# The others wait while the first prepares or evaluates.
+# The other processes wait while the first prepares or evaluates.
 _PATIENCE = timedelta(hours=24)
 
 
 class OtherProcessError(CtsanError):
-    """Another process failed and says why; this one has to end too, without a word."""
+    """Another process failed and reports the error; this one must exit silently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Processes:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A block that all processes get through, or none: each waits here for the others.
+        """Synchronise at the end of a block: it succeeds in all processes or fails in all.
 
         Raises:
-            OtherProcessError: the block failed elsewhere. Where it failed in several, as it does when all
-                read the same bad file, the error stays with the first of them: a person sees it once.
+            OtherProcessError: the block failed in another process. If it fails in several, for example
+                because all read the same bad file, only the first of them raises the original error.
         """
         if self.count == 1:
             yield
@@ -48,7 +48,7 @@ class Processes:
         failure: Exception | None = None
         try:
             yield
-        except Exception as error:  # whatever it is, the others must not wait for ever
+        except Exception as error:  # any error: the others must not wait forever
             failure = error
         speaker = torch.tensor(self.rank if failure else self.count, device=self.device)
         dist.all_reduce(speaker, dist.ReduceOp.MIN)
@@ -58,21 +58,21 @@ class Processes:
             raise OtherProcessError("another process failed")
 
     def shard(self, batch: Sequence[int]) -> tuple[list[int], float]:
-        """This process' examples of a batch, and their share of it.
+        """Return this process' examples of a batch, and their share of it.
 
-        A process that gets none takes the first with a share of nothing, for all must work in step.
+        All processes must run every step, so one without examples takes the first, with share 0.
         """
         mine = list(batch[self.rank :: self.count])
         return mine or list(batch[:1]), len(mine) / len(batch)
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum over all processes."""
+        """Sum values over all processes, in place."""
         if self.count > 1:
             dist.all_reduce(values)
         return values
 
     def from_first(self, value: float) -> float:
-        """The first process' value, for all."""
+        """Broadcast the first process' value."""
         if self.count == 1:
             return value
         shared = torch.tensor([value], dtype=torch.float64, device=self.device)
@@ -82,9 +82,9 @@ class Processes:
 
 @contextmanager
 def joined_processes() -> Iterator[Processes]:
-    """Join the processes that `torchrun` started, and part from them at the end.
+    """Join the process group of `torchrun`, and leave it at the end.
 
-    Inside another such block, these are the processes that it joined.
+    Reentrant: a nested block uses the group of the outer one.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     device = torch.device(best_device())
@@ -101,14 +101,14 @@ def joined_processes() -> Iterator[Processes]:
     try:
         yield Processes(dist.get_rank(), count, device)
     finally:
-        gc.collect()  # what still holds the group would keep its threads until Python ends, and abort it
+        gc.collect()  # references to the group would keep its threads alive and abort Python at exit
         dist.destroy_process_group()
 
 
 def _processor() -> torch.device:
-    """The device that gloo knows, with this process' share of the cores.
+    """Return the CPU, with the number of threads set to this process' share of the cores.
 
-    `torchrun` allows one thread, however many cores there are, where OMP_NUM_THREADS does not say another.
+    `torchrun` sets OMP_NUM_THREADS=1 unless the user sets it, however many cores there are.
     """
     if os.environ.get("OMP_NUM_THREADS") == "1":
         torch.set_num_threads(max(1, usable_cores() // int(os.environ["LOCAL_WORLD_SIZE"])))

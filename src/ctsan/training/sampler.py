@@ -1,7 +1,7 @@
-"""Which examples a step takes, and how they get to the device in time.
+"""Sample the examples of each step, and prefetch their batches.
 
-Whatever is drawn at random follows from the seed and the number of the epoch or step, never from what was
-drawn before: a training can then begin at any step.
+Every random draw depends only on the seed and the number of the epoch or step, never on earlier draws, so
+training can resume at any step.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from torch import Tensor
 T = TypeVar("T")
 Made = TypeVar("Made")
 
-_ORDER, _MIRRORS, _NOISE = range(3)  # what is drawn, as a part of its seed
+_ORDER, _MIRRORS, _NOISE = range(3)  # the kind of draw, part of its seed
 
 
 def batches_of(epoch: int, *, buckets: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:
-    """All examples, in the batches of this epoch: in each are examples of one kind."""
+    """Shuffle all examples into the batches of an epoch; each batch holds examples of one bucket."""
     generator = _generator(seed, _ORDER, epoch)
     order: list[int] = torch.randperm(len(buckets), generator=generator).tolist()
     of_kind: dict[int, list[int]] = {}
@@ -46,20 +46,20 @@ def batches_in_epoch(buckets: Sequence[int], batch_size: int) -> int:
 
 
 def mirrored_in(epoch: int, *, num_examples: int, seed: int) -> list[bool]:
-    """Whether each example, by its number, is mirrored in this epoch; about half are."""
+    """Draw, for each example, whether it is mirrored in this epoch, with probability 0.5."""
     flips: list[bool] = (torch.rand(num_examples, generator=_generator(seed, _MIRRORS, epoch)) < 0.5).tolist()
     return flips
 
 
 def draw_noise_for(step: int, *, rank: int, seed: int) -> None:
-    """Make dropout, and whatever else a model draws, follow from the step and the process."""
+    """Seed torch for a step and a process, so that dropout and other noise are reproducible."""
     torch.manual_seed(_seed(seed, _NOISE, step, rank))
 
 
 def read_ahead(
     make: Callable[[T], Made], items: Iterable[T], *, depth: int = 2
 ) -> Generator[Made, None, None]:
-    """`map`, with the next ones made in the background while one is in use."""
+    """`map` that makes the next `depth` items in a background thread."""
     coming: deque[Future[Made]] = deque()
     waiting = iter(items)
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as reader:
@@ -74,7 +74,7 @@ def read_ahead(
 
 
 def move(batch: Any, device: torch.device) -> Any:
-    """Tensors, and dataclasses and tuples that hold them, on a device; anything else as it is."""
+    """Move tensors, also inside dataclasses and tuples, to a device; return anything else unchanged."""
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, tuple):
@@ -88,7 +88,7 @@ def move(batch: Any, device: torch.device) -> Any:
 
 
 def _seed(*numbers: int) -> int:
-    """One number from several, so that neighbours have nothing in common."""
+    """Hash several numbers into one seed, so that neighbouring inputs give unrelated seeds."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 

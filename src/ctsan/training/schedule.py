@@ -8,9 +8,9 @@ from ctsan.config import OptimiserSettings
 
 
 def learning_rate(settings: OptimiserSettings, step: int, total_steps: int) -> float:
-    """The rate of a step, numbered from 0: it climbs through the warm-up, then follows the schedule.
+    """Compute the learning rate of a step, numbered from 0: linear warm-up, then the schedule.
 
-    `cosine` ends near nothing at the last step, `halve` halves the rate at regular steps.
+    `cosine` decays to about 0 at the last step; `halve` halves the rate every `halve_every` steps.
     """
     after = step - settings.warmup_steps
     if after < 0:

@@ -1,4 +1,4 @@
-"""What `ctsan train` needs before the first step: settings, features, words, and a model to begin with."""
+"""Prepare a training run: settings, features, words, and the initial model."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ from ctsan.video.backbones import DEFAULT_BACKBONE, Backbone, find_backbone
 from ctsan.video.store import FeatureStore, Recipe
 from ctsan.video.store_union import folders_of
 
-_FEW_CLIPS = 5  # of the validation split: with fewer, a metric says little
+_FEW_CLIPS = 5  # in the validation split: with fewer, a metric is unreliable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainRequest:
-    """What a person asked for."""
+    """The arguments of `ctsan train`."""
 
     task: str
-    corpora: tuple[Path, ...]  # used as one
+    corpora: tuple[Path, ...]  # joined into one corpus
     profile: str
     overrides: tuple[str, ...]
-    features: tuple[Path, ...]  # a folder for each of `paths`; made in the cache if none are given
-    source: Path | None  # a run to start from
-    vectors: Path | None = None  # of words, learnt elsewhere
-    backbone: Backbone | None = None  # of the features that are made; the default if none is given
-    external: tuple[Path, ...] = ()  # corpora that others captioned, learnt from beside one's own
+    features: tuple[Path, ...]  # one folder per path in `paths`; if empty, features are made in the cache
+    source: Path | None  # run to initialise from
+    vectors: Path | None = None  # file of pretrained word vectors
+    backbone: Backbone | None = None  # computes the features; None means the default
+    external: tuple[Path, ...] = ()  # corpora captioned by others: for training only
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All corpora, in the order of their features."""
+        """All corpora, in the order of `features`."""
         return (*self.corpora, *self.external)
 
     @property
     def place(self) -> str:
-        """Where one's own corpora are, for messages."""
+        """The paths of the user's own corpora, for messages."""
         return listed(self.corpora)
 
     @property
@@ -73,7 +73,7 @@ class TrainRequest:
         return self.backbone or find_backbone(DEFAULT_BACKBONE)
 
     def stores(self, settings: Settings) -> tuple[Path, ...]:
-        """The folder of each corpus' features."""
+        """List the feature folder of each corpus."""
         mirrored = settings.training.hflip
         return self.features or tuple(
             features_folder(corpus, self.network, mirrored=mirrored) for corpus in self.paths
@@ -81,12 +81,12 @@ class TrainRequest:
 
 
 def settings_for(request: TrainRequest, runs: Sequence[Path]) -> list[Settings]:
-    """Settings of each run of a request: they differ in the seed.
+    """Compute the settings of each run of a request; they differ only in the seed.
 
-    Runs that have begun know what they took over, so the run that they started from may be gone.
+    A run that has begun stores the settings it inherited, so the run it was initialised from may be gone.
 
     Raises:
-        UsageError: settings cannot be taken, or a run was started from other weights.
+        UsageError: settings contradict each other, or a run was initialised from other weights.
     """
     settings = task_settings(request.task, request.profile, request.overrides)
     if settings.training.freeze_clip_encoder and request.source is None:
@@ -125,8 +125,10 @@ def settings_for(request: TrainRequest, runs: Sequence[Path]) -> list[Settings]:
 
 
 def check_splits(request: TrainRequest, clips: Corpus) -> None:
-    """Raises:
-    UsageError: there is nothing to learn from, or too little to choose weights by.
+    """Check that there are captioned clips to train on and to validate on.
+
+    Raises:
+        UsageError: there are no training clips, or too few validation clips to select weights.
     """
     metric = TASKS[request.task].primary_metric
     purposes: dict[Split, str] = {"train": "learn from", "val": "choose the best weights by"}
@@ -187,14 +189,14 @@ def _own_captions(clips: Iterable[Clip]) -> int:
 
 
 def prepare(request: TrainRequest, clips: Corpus, runs: Sequence[Path], settings: Sequence[Settings]) -> None:
-    """All that training needs, into the run folders and the folder of features.
+    """Make the features, and write settings, words and recipe into the run folders.
 
-    All runs have the same words: those of the one that has begun, if one has.
+    All runs share the same words: those of the run that has begun, if there is one.
     """
     begun = [
         begun_run(folder, task=request.task, settings=own) for folder, own in zip(runs, settings, strict=True)
     ]
-    # Loaded now even if words are there already: hours later it would be too late to say what is wrong.
+    # Loaded now even if the words exist already, so that a damaged source fails before training starts.
     source = _load_source(request) if any(_needs_source(request, folder) for folder in runs) else None
     recipe = _prepare_features(request, clips, settings[0], source)
     known = next(filter(None, begun), None)
@@ -210,13 +212,13 @@ def prepare(request: TrainRequest, clips: Corpus, runs: Sequence[Path], settings
             )
     for folder, own, old in zip(runs, settings, begun, strict=True):
         create_run(folder, task=request.task, profile=request.profile, settings=own, origin=origin)
-        if old is None:  # words that are there may be of other settings
+        if old is None:  # words left in the folder may belong to other settings
             write_recipe(folder, recipe)
             words.save(folder / WORDS_FOLDER)
 
 
 def load_task(request: TrainRequest, clips: Corpus, run: Path, settings: Settings) -> Task[Any]:
-    """The task of a run that was prepared, with the model that it starts with."""
+    """Build the task of a prepared run, with its initial model."""
     words, features = Words.load(run / WORDS_FOLDER), open_features(clips, request.stores(settings))
     source = _load_source(request).loaded.model if _needs_source(request, run) else None
     is_resumed = (run / CHECKPOINT_FILE).exists()
@@ -238,7 +240,7 @@ def _load_source(request: TrainRequest) -> TrainedRun:
 def _prepare_features(
     request: TrainRequest, clips: Corpus, settings: Settings, source: TrainedRun | None
 ) -> Recipe:
-    """How the features were made that there are now."""
+    """Make or open the features, and return how they were made."""
     if not request.features:
         if source:
             _check_backbone(request, source, request.network.name)
@@ -271,7 +273,7 @@ def _check_backbone(request: TrainRequest, source: TrainedRun, backbone: str) ->
 
 
 def warn_unless_mirrored(request: TrainRequest, settings: Settings, features: FeatureStore) -> None:
-    """Say once that the mirroring which is asked for cannot be done."""
+    """Warn if training.hflip is set and the features hold no mirrored frames."""
     recipe = features.manifest.recipe
     if settings.training.hflip and not recipe.mirrored:
         is_imported = recipe.details.get("imported")
@@ -285,14 +287,16 @@ def warn_unless_mirrored(request: TrainRequest, settings: Settings, features: Fe
 def check_features(
     request: TrainRequest, clips: Corpus, features: FeatureStore, splits: Sequence[Split] = ("train", "val")
 ) -> None:
-    """Raises:
-    UsageError: there are no features to learn from, or too few to choose weights by or to measure on.
+    """Check that enough captioned clips have features.
+
+    Raises:
+        UsageError: there are no features to train on, or too few to select weights or to evaluate.
     """
     metric = TASKS[request.task].primary_metric
     for split in splits:
         needed = 1 if split == "train" else 2
         captioned = [clip for clip in clips.split(split) if clip.captions]
-        if split == "train":  # others' teach a model that is there to learn from one's own
+        if split == "train":  # external clips alone are not enough to train on
             captioned = [clip for clip in captioned if not clip.external]
         usable = sum(clip.id in features for clip in captioned)
         if usable < needed:
@@ -318,10 +322,10 @@ def check_features(
 def _prepare_words(
     request: TrainRequest, clips: Corpus, settings: Settings, source: TrainedRun | None
 ) -> tuple[Words, Origin | None]:
-    """The words of the training captions, after those of the run that training starts from.
+    """Append the words of the training captions to those of the source run.
 
-    New concept words would be part of how clips are seen: where that stays, the words do too. Word vectors
-    are no part of the detector: where it alone is taken over, they are those of the training captions.
+    A frozen clip encoder keeps its words, since new concept words would change it. With
+    training.transfer=detector the word vectors come from the training captions, not from the source run.
     """
     if source is None:
         return _words_of(request, clips, settings), None

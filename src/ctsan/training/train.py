@@ -1,4 +1,4 @@
-"""`ctsan.train`: from corpora to a trained run, as `ctsan train` does it."""
+"""`ctsan.train`: train a run on corpora, as `ctsan train` does."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from ctsan.training.processes import Processes, joined_processes
 from ctsan.training.setup import TrainRequest, check_splits, load_task, prepare, settings_for
 from ctsan.video.backbones import DEFAULT_BACKBONE, Backbone, backbone_of
 
-_OVERFIT = 0.15  # difference of the detector's precisions from which on it is said to overfit
+_OVERFIT = 0.15  # gap between training and validation precision at which we warn of overfitting
 
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """How a training went.
+    """The result of a training run.
 
     Attributes:
         run: the run folder.
         best_step: the step whose weights are kept.
-        metrics: of these weights, on validation.
-        reliance: on concept words, on validation; None of a model without any.
+        metrics: validation metrics of these weights.
+        reliance: reliance on concept words, on validation clips; None for a model without any.
     """
 
     run: Path
@@ -75,30 +75,30 @@ def train(
     vectors: Path | str | None = None,
     ensemble: int | None = None,
 ) -> list[TrainResult]:
-    """Train a task on corpora, into a run folder; stopped, the same call goes on.
+    """Train a task on corpora in a run folder. After an interruption, the same call resumes.
 
     Args:
         task: a name in `ctsan.tasks.registry.TASKS`, such as `describe`.
-        corpus: one or several, which are used as one.
-        overrides: settings, each as `detector.num_concepts=20`.
-        external: corpora that others captioned, to learn from beside one's own.
-        features: folders that `ctsan features` filled, one for each corpus, then for each external one; made
-            in the cache if none are given.
-        backbone: the network that makes features, by default the one that comes with ctsan.
-        weights: its file, where it is not installed.
-        init_from: a run, a pack, or `default`, to start from.
-        vectors: a file of word vectors to begin with.
-        ensemble: train so many models, into folders 1, 2, … of `out`.
+        corpus: one corpus, or several to join.
+        overrides: settings, such as `detector.num_concepts=20`.
+        external: corpora captioned by others, for training only.
+        features: folders written by `ctsan features`, one per corpus, then one per external corpus; by
+            default made in the cache.
+        backbone: the network that computes features; by default the one that ships with ctsan.
+        weights: file of the backbone's weights, if they are not installed.
+        init_from: a run, a pack, or `default`, to initialise from.
+        vectors: a file of pretrained word vectors.
+        ensemble: number of models to train, in folders 1, 2, … of `out`.
 
     Returns:
-        A result for each run; none in the processes of `torchrun` after the first.
+        One result per run; under `torchrun`, an empty list in every process but the first.
 
     Raises:
-        UsageError: something that is asked for does not exist or does not go together.
-        CorpusError: a corpus cannot be used as it is.
-        RunError: what is in the folder cannot be gone on with.
+        UsageError: an argument names something that does not exist, or arguments contradict each other.
+        CorpusError: a corpus has problems.
+        RunError: the run in the folder cannot be resumed.
     """
-    task_spec(task)  # before any work: is there such a task?
+    task_spec(task)  # fail early on an unknown task
     corpora = (corpus,) if isinstance(corpus, Path | str) else tuple(corpus)
     source = None if init_from is None else run_to_start_from(Path(init_from), task)
     first_run = Path(out) / "1" if ensemble else Path(out)
@@ -122,10 +122,10 @@ def train(
 
 
 def _backbone(name: str | None, weights: Path | None, run: Path, source: Path | None) -> Backbone:
-    """The network that is named; else that of the run to go on with or to start from; else the default.
+    """Choose the backbone: as named, else of the run to resume or initialise from, else the default.
 
     Raises:
-        UsageError: it is not there, or that run was trained on imported features.
+        UsageError: the backbone is not found, or that run was trained on imported features.
     """
     known = run if has_begun(run) else source
     if name or known is None or not (known / FEATURES_FILE).is_file():
@@ -169,14 +169,14 @@ def _train(request: TrainRequest, out: Path, ensemble: int | None) -> list[Train
 
 
 def _train_visibly(task: Task[Any], out: Path, settings: Settings, processes: Processes) -> Result:
-    """Train, with a bar, a line for each evaluation, and a warning once the detector overfits."""
+    """Train with a progress bar, one line per evaluation, and one warning if the detector overfits."""
     if not processes.is_first:
         return train_loop(task, out, optimiser=settings.optimiser, training=settings.training)
     with progress_bar(0, what="training", unit="step") as bar:
         warned = False
 
         def show(progress: Progress) -> None:
-            if bar.n == 0:  # steps of an earlier call say nothing of the speed of this one
+            if bar.n == 0:  # exclude the steps before resuming from the speed
                 bar.initial = bar.n = progress.step
             bar.total = progress.total_steps
             losses = ", ".join(f"{name} {value:.2f}" for name, value in progress.losses.items())
@@ -202,7 +202,7 @@ def _train_visibly(task: Task[Any], out: Path, settings: Settings, processes: Pr
 
 
 def _conclude(name: str, task: Task[Any], result: Result, out: Path, settings: Settings) -> TrainResult:
-    """Draw the curves, show examples of the best weights, and measure what they owe to concept words."""
+    """Draw the curves, write examples for the best weights, and measure reliance on concept words."""
     draw_curves(out / METRICS_FILE, out / "curves.svg")
     load_weights(out / WEIGHTS_FILE, task.model)
     title = f"Examples of {out.name}"
@@ -235,9 +235,9 @@ def _conclude(name: str, task: Task[Any], result: Result, out: Path, settings: S
 def _measure_reliance(
     name: str, task: Task[Any], result: Result, out: Path, settings: Settings
 ) -> Reliance | None:
-    """How much the best weights rely on concept words on validation clips, written into the run folder.
+    """Measure how much the best weights rely on concept words, and write it into the run folder.
 
-    None of a model without concept words, or where there is nothing to ask.
+    None for a model without concept words, or if there are no validation items.
     """
     if not reads_concepts(task.model):
         return None
@@ -252,7 +252,7 @@ def _measure_reliance(
 
 
 def _overfitting(metrics: Mapping[str, float], settings: Settings) -> str | None:
-    """What to say when the concept words are right much more often on training clips."""
+    """Return a warning if concept words are much more precise on training clips than on validation clips."""
     known, new = metrics.get("precision on train"), metrics.get("precision")
     if known is None or new is None or known - new <= _OVERFIT:
         return None
@@ -271,7 +271,7 @@ def _overfitting(metrics: Mapping[str, float], settings: Settings) -> str | None
 
 
 def _fits_probes(run: Path, settings: Settings) -> bool:
-    """Whether the detector's probe or those out of fold are fitted first, which takes up to minutes."""
+    """Whether the detector's probe or out-of-fold probes are fitted first, which can take minutes."""
     detector, training = settings.detector, settings.training
     if not detector.enabled or detector.kind in ("nearest", "random"):
         return False
