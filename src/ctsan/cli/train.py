@@ -25,8 +25,10 @@ class _Tasks(click.Group):
 
         return list(TASKS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _command_for(cmd_name) if cmd_name in self.list_commands(ctx) else None
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        from ctsan.tasks.registry import task_spec
+
+        return _command_for(task_spec(cmd_name).name)  # or "Did you mean …?"
 
 
 @click.group("train", cls=_Tasks)
