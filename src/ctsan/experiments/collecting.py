@@ -31,16 +31,16 @@ def gather(
     for name in plan.systems:
         system = SYSTEMS[name]
         for task in system.measured:
-            own = [Training(system.training(task), name, seed) for seed in range(plan.seeds)]
-            found = [stored_result(context, one) for one in own if one in planned]
-            if len(found) < plan.seeds or not all(one and one["answers"][task] for one in found):
+            trainings = [Training(system.training(task), name, seed) for seed in range(plan.seeds)]
+            results = [stored_result(context, training) for training in trainings if training in planned]
+            if len(results) < plan.seeds or not all(result and result["answers"][task] for result in results):
                 continue
-            answers[name, task] = [one["answers"][task] for one in found if one]
-            with_others = [one.get("reliance", {}).get(task) for one in found if one]
+            answers[name, task] = [result["answers"][task] for result in results if result]
+            with_others = [result.get("reliance", {}).get(task) for result in results if result]
             if all(with_others):
                 reliance[name, task] = with_others
             if task == "describe":
-                concepts[name] = [one["concepts"] for one in found if one]
+                concepts[name] = [result["concepts"] for result in results if result]
     for name, ensemble in ENSEMBLES.items():
         if not plan.has(name):
             continue
@@ -49,8 +49,8 @@ def gather(
             is_there = plan.ensemble_sizes[task] > 1 and all(
                 member in planned and stored_result(context, member) for member in members
             )
-            if is_there and (said := answers_of(context, name, task, members)):
-                answers[name, task] = [said]
+            if is_there and (ensemble_answers := answers_of(context, name, task, members)):
+                answers[name, task] = [ensemble_answers]
     return answers, concepts, reliance
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
+from ctsan.experiments.ensemble_answers import measure_ensemble
 from ctsan.experiments.plan import Training
 from ctsan.experiments.running import ExperimentContext
+from ctsan.experiments.stored_results import read_answers
 from ctsan.experiments.systems import MeasuredTask
 from ctsan.io.atomic import write_json
 from ctsan.runs.run_folder import weights_digest
@@ -21,12 +22,11 @@ def answers_of(context: ExperimentContext, name: str, task: MeasuredTask, member
     made_of = [*(weights_digest(folder) for folder in folders), context.measured_on, settings.to_json()]
     file = context.out / "runs" / task / f"{name}.json"
     if file.exists():
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept.get("made_of") == made_of:
-            return kept["answers"]
+        cached_of, cached = read_answers(file, task, context.test_clips)
+        if cached_of == made_of:
+            return cached
     runs = load_runs(folders)
-    answering = [run.loaded for run in runs]
-    test = context.test_task(task, runs[0].settings, answering[0].model)
-    answers = test.measure(answering).answers
+    test = context.test_task(task, runs[0].settings, runs[0].model)
+    answers = measure_ensemble(test, runs).answers
     write_json(file, {"made_of": made_of, "answers": answers})
     return answers

@@ -14,15 +14,19 @@ from ctsan.data.reading import read_corpora
 from ctsan.data.union import parts_without_items
 from ctsan.errors import UsageError
 from ctsan.evaluation.bootstrap import Interval
+from ctsan.evaluation.clip_statistics import ClipStatistic, mean_of
 from ctsan.evaluation.coco_metrics import NO_JAVA, Tokeniser
 from ctsan.evaluation.java import find_java
+from ctsan.experiments.ensemble_answers import measure_ensemble
 from ctsan.io.messages import count, listed, warn
+from ctsan.model.clip_encoder import reads_concepts
 from ctsan.runs.trained_run import TrainedRun, answering, can_answer, common_task, load_runs
 from ctsan.tasks.building import build_task
-from ctsan.tasks.loaded_model import reads_concepts
+from ctsan.tasks.concepts import measure_concepts
 from ctsan.tasks.registry import TASKS, task_spec
 from ctsan.tasks.reliance import Reliance, measure_reliance
 from ctsan.tasks.report import report
+from ctsan.tasks.roles import roles_of
 from ctsan.training.features import features_command, features_of
 from ctsan.video.backbones import Backbone, backbone_of, network_key
 from ctsan.video.store import FeatureStore
@@ -94,25 +98,24 @@ def evaluate(
         CorpusError: a corpus has problems.
         RunError: a folder holds no usable run.
     """
-    asked = _ask(runs, corpus, task, split, items, features, weights, needs_concepts=False)
-    first = next((run for run in asked.runs if run.task == asked.task), asked.runs[0])
-    built = _test_task(first, asked, beam, task=asked.task)
-    loaded = [run.loaded for run in asked.runs]
-    measured = built.measure(loaded)
+    inputs = _open_inputs(runs, corpus, task, split, items, features, weights, needs_concepts=False)
+    first = next((run for run in inputs.runs if run.task == inputs.task), inputs.runs[0])
+    built = _test_task(first, inputs, beam, task=inputs.task)
+    measured = measure_ensemble(built, inputs.runs)
     if not measured.answers:
-        raise _nothing_to_ask(asked)
-    training = asked.whole.captions("train") if asked.split != "all" else ()
-    found = report(
-        asked.task, measured, loaded, asked.clips.clips, asked.store, java=asked.java, training=training
+        raise _no_items_error(inputs)
+    training = inputs.corpus.captions("train") if inputs.split != "all" else ()
+    full_report = report(
+        inputs.task, measured, _concepts(inputs), inputs.clips.clips, java=inputs.java, training=training
     )
     return Evaluation(
-        task=asked.task,
-        split=asked.split,
-        runs=tuple(run.folder for run in asked.runs),
-        metrics=found.metrics,
-        intervals=found.intervals,
-        tokeniser=found.tokeniser,
-        notes=found.notes,
+        task=inputs.task,
+        split=inputs.split,
+        runs=tuple(run.folder for run in inputs.runs),
+        metrics=full_report.metrics,
+        intervals=full_report.intervals,
+        tokeniser=full_report.tokeniser,
+        notes=full_report.notes,
         answers=measured.answers,
     )
 
@@ -133,33 +136,33 @@ def evaluate_reliance(
     Returns:
         The task, the split, and the reliance of each run.
     """
-    asked = _ask(runs, corpus, task, split, items, features, weights, needs_concepts=True)
+    inputs = _open_inputs(runs, corpus, task, split, items, features, weights, needs_concepts=True)
     measured = {}
-    for run in asked.runs:
-        built = _test_task(run, asked, beam, task=run.task)
-        reliance = measure_reliance(run.task, built, run.loaded, java=asked.java)
+    for run in inputs.runs:
+        built = _test_task(run, inputs, beam, task=run.task)
+        reliance = measure_reliance(run.task, built, java=inputs.java)
         if reliance is not None:
             measured[run.folder] = reliance
     if not measured:
-        raise _nothing_to_ask(asked)
-    return asked.task, asked.split, measured
+        raise _no_items_error(inputs)
+    return inputs.task, inputs.split, measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Asked:
+class _Inputs:
     """The runs, clips and features of one evaluation."""
 
     task: str
     split: AnySplit
     runs: list[TrainedRun]  # that answer
     corpora: tuple[Path, ...]
-    whole: Corpus
+    corpus: Corpus
     clips: Corpus  # that are measured on, as a test split
     store: FeatureStore
     java: Path | None
 
 
-def _ask(
+def _open_inputs(
     runs: Path | str | Sequence[Path | str],
     corpus: Path | str | Sequence[Path | str],
     task: str | None,
@@ -169,21 +172,21 @@ def _ask(
     weights: Path | str | None,
     *,
     needs_concepts: bool,
-) -> _Asked:
+) -> _Inputs:
     if task is not None:
         task_spec(task)  # fail early on an unknown task
     folders, corpora = _paths(runs), _paths(corpus)
     item_file = None if items is None else Path(items)
     opened = load_runs(folders)
-    whole = read_corpora(corpora)
-    questions = read_items(item_file, corpus=whole) if item_file is not None else ()
+    corpus_union = read_corpora(corpora)
+    questions = read_items(item_file, corpus=corpus_union) if item_file is not None else ()
     of_items = task_of(questions[0]) if questions else None
     name = task or (of_items if of_items and can_answer(opened, of_items) else common_task(opened))
     deciding = _reading_concepts(opened, name) if needs_concepts else answering(opened, name)
     for run in opened:
         if run.folder in folders and run not in deciding and not (needs_concepts and run.task == name):
             why = f"it is a run of {run.task!r}"
-            if {name, run.task} <= set(TASKS[deciding[0].task].decides):
+            if {name, run.task} <= set(roles_of(deciding[0].task).decides):
                 why = f"the runs of {deciding[0].task!r} decide alone"
             warn(f"{run.folder}: not asked, for {why}.")
     backbone = None
@@ -192,40 +195,60 @@ def _ask(
     java = find_java() if TASKS[name].needs_java else None
     if TASKS[name].needs_java and java is None:
         warn(NO_JAVA)
-    split = split or ("all" if item_file is not None or not whole.has_own_splits else "test")
-    clips = _measured_clips(whole, name, split, item_file, questions)
+    split = split or ("all" if item_file is not None or not corpus_union.has_own_splits else "test")
+    clips = _measured_clips(corpus_union, name, split, item_file, questions)
     if item_file is None:
-        own_items = [item for some in clips.items.values() for item in some]
-        for part in parts_without_items(whole, clips, own_items):
+        own_items = [item for part_items in clips.items.values() for item in part_items]
+        for part in parts_without_items(corpus_union, clips, own_items):
             warn(f"{part.root}: it brings no items of {name!r} and another corpus does: left out.")
-    store = features_of(corpora, whole, _paths(features), backbone)
+    store = features_of(corpora, corpus_union, _paths(features), backbone)
     _check_features(deciding, store, clips, corpora)
-    return _Asked(
+    return _Inputs(
         task=name,
         split=split,
         runs=deciding,
         corpora=corpora,
-        whole=whole,
+        corpus=corpus_union,
         clips=clips,
         store=store,
         java=java,
     )
 
 
-def _paths(given: Path | str | Sequence[Path | str]) -> tuple[Path, ...]:
-    return (Path(given),) if isinstance(given, Path | str) else tuple(map(Path, given))
+def _paths(paths: Path | str | Sequence[Path | str]) -> tuple[Path, ...]:
+    return (Path(paths),) if isinstance(paths, Path | str) else tuple(map(Path, paths))
 
 
-def _nothing_to_ask(asked: _Asked) -> UsageError:
+def _no_items_error(inputs: _Inputs) -> UsageError:
     return UsageError(
-        f"{listed(asked.corpora)}: there is nothing to ask of the split '{asked.split}', for its captions "
-        "give no items. Choose another split, or write a file of them: --items FILE"
+        f"{listed(inputs.corpora)}: there is nothing to ask of the split '{inputs.split}', because its "
+        "captions give no items. Choose another split, or write a file of them: --items FILE"
     )
 
 
-def _test_task(run: TrainedRun, asked: _Asked, beam: int | None, *, task: str) -> Any:
-    settings, model = _with_beam(run.settings, beam), run.loaded
-    return build_task(task, settings, model.words, asked.store, asked.clips, model=model.model, split="test")
+def _test_task(run: TrainedRun, inputs: _Inputs, beam: int | None, *, task: str) -> Any:
+    settings = _with_beam(run.settings, beam)
+    return build_task(task, settings, run.words, inputs.store, inputs.clips, model=run.model, split="test")
+
+
+def _concepts(inputs: _Inputs) -> dict[str, ClipStatistic]:
+    """Metrics of the concept words, averaged over the runs with a detector."""
+    by_run = [
+        measured
+        for run in inputs.runs
+        if (
+            measured := measure_concepts(
+                run.model.clip_encoder,
+                run.words.concepts,
+                inputs.clips.clips,
+                inputs.store,
+                max_frames=run.settings.model.max_frames,
+            )
+        )
+    ]
+    return {
+        name: mean_of([statistics[name] for statistics in by_run]) for name in (by_run[0] if by_run else ())
+    }
 
 
 def _with_beam(settings: Settings, beam: int | None) -> Settings:
@@ -241,19 +264,19 @@ def _reading_concepts(runs: Sequence[TrainedRun], task: str) -> list[TrainedRun]
     """
     of_task = [run for run in runs if run.task == task]
     if not of_task:
-        found = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
-        raise UsageError(f"--reliance needs a run of {task!r}, and {found}. Name one.")
-    reading = [run for run in of_task if reads_concepts(run.loaded.model)]
+        tasks = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
+        raise UsageError(f"--reliance needs a run of {task!r}, and {tasks}. Name one.")
+    reading = [run for run in of_task if reads_concepts(run.model)]
     silent = [f"{run.folder}: it reads no concept words" for run in of_task if run not in reading]
     if not reading:
         raise UsageError(f"{', '.join(silent)}: --reliance has nothing to measure. Name a run that does.")
-    for each in silent:
-        warn(f"{each}: left out.")
+    for message in silent:
+        warn(f"{message}: left out.")
     return reading
 
 
 def _measured_clips(
-    whole: Corpus,
+    corpus: Corpus,
     task: str,
     split: Split | Literal["all"],
     file: Path | None,
@@ -264,36 +287,36 @@ def _measured_clips(
     Raises:
         UsageError: the items are of another task or about clips of another split, or no clip has captions.
     """
-    chosen = [clip for clip in whole if split in ("all", clip.split)]
-    own = [
+    selected = [clip for clip in corpus if split in ("all", clip.split)]
+    items = [
         item
-        for (item_task, side), some in whole.items.items()
+        for (item_task, side), part in corpus.items.items()
         if item_task == task and split in ("all", side)
-        for item in some
+        for item in part
     ]
     if file is not None:
-        own = list(questions)
-        item_task = task_of(own[0])
+        items = list(questions)
+        item_task = task_of(items[0])
         if item_task != task:
             raise UsageError(
                 f"{file}: items of {item_task!r}, and the runs are of {task!r}. Name runs of {item_task!r}, "
                 "or other items."
             )
-        asked, known = {item.clip for item in own}, {clip.id for clip in chosen}
-        if strange := [item.clip for item in own if item.clip not in known]:
+        item_clip_ids, split_clip_ids = {item.clip for item in items}, {clip.id for clip in selected}
+        if outside := [item.clip for item in items if item.clip not in split_clip_ids]:
             raise UsageError(
-                f"{file}: {count(len(strange), 'item')} about clips that are not of the split '{split}', "
-                f"such as {strange[0]!r}. Name their split, or none."
+                f"{file}: {count(len(outside), 'item')} about clips that are not of the split '{split}', "
+                f"such as {outside[0]!r}. Name their split, or none."
             )
-        chosen = [clip for clip in chosen if clip.id in asked]
-    elif not any(clip.captions for clip in chosen):
+        selected = [clip for clip in selected if clip.id in item_clip_ids]
+    elif not any(clip.captions for clip in selected):
         of = "" if split == "all" else f" of the split '{split}'"
         raise UsageError(
-            f"{whole.place}: no clip{of} has captions. Choose another split, or name a file of items: "
+            f"{corpus.place}: no clip{of} has captions. Choose another split, or name a file of items: "
             "--items FILE"
         )
-    clips = tuple(replace(clip, split="test") for clip in chosen)
-    return replace(whole, clips=clips, items={(task_of(own[0]), "test"): tuple(own)} if own else {})
+    clips = tuple(replace(clip, split="test") for clip in selected)
+    return replace(corpus, clips=clips, items={(task_of(items[0]), "test"): tuple(items)} if items else {})
 
 
 def _backbone_of(runs: Sequence[TrainedRun], corpora: Sequence[Path], weights: Path | None) -> Backbone:
@@ -335,14 +358,14 @@ def _check_features(
     recipe = store.manifest.recipe
     wrong = wrong or [
         f"{folders_of(store)}: these features of {backbone} were made otherwise than those that {run.folder} "
-        "was trained on. It needs such as 'features.json' of that run says."
+        "was trained on. Make them as 'features.json' of that run describes."
         for run in runs
         if replace(recipe, mirrored=run.recipe.mirrored) != run.recipe
     ]
     if wrong:
         raise UsageError("\n".join(wrong))
-    asked = {item.clip for items in clips.items.values() for item in items}
-    needed = [clip.id for clip in clips if clip.id in asked or not asked]
+    item_clips = {item.clip for items in clips.items.values() for item in items}
+    needed = [clip.id for clip in clips if clip.id in item_clips or not item_clips]
     missing = sum(clip not in store for clip in needed)
     if missing == len(needed):
         raise UsageError(

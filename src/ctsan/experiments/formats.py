@@ -96,8 +96,8 @@ def _markdown(results: Results, title: str, facts: list[tuple[str, str]]) -> Ite
 
 def _markdown_cell(cell: Cell, column: Column) -> str:
     mean, around, paper = figure_text(cell, column)
-    shown = f"**{mean}**{around}" if cell.is_best else f"{mean}{around}"
-    return shown if paper is None else f"{shown}<br>*LSMDC {paper}*"
+    text = f"**{mean}**{around}" if cell.is_best else f"{mean}{around}"
+    return text if paper is None else f"{text}<br>*LSMDC {paper}*"
 
 
 def latex(results: Results) -> str:
@@ -117,8 +117,8 @@ def _latex(filled: FilledTable) -> Iterator[str]:
         ours, papers = [], []
         for cell, column in zip(row.cells, columns, strict=True):
             mean, around, paper = ("", "", None) if cell is None else figure_text(cell, column)
-            shown = rf"\textbf{{{mean}}}" if cell is not None and cell.is_best else mean
-            ours.append(shown + around.replace("±", r"$\pm$"))
+            mean_text = rf"\textbf{{{mean}}}" if cell is not None and cell.is_best else mean
+            ours.append(mean_text + around.replace("±", r"$\pm$"))
             papers.append("" if paper is None else _grey(paper))
         yield " & ".join([_escaped(row.label), *ours]) + r" \\"
         if any(papers):
@@ -194,7 +194,7 @@ def as_json(results: Results, facts: list[tuple[str, str]]) -> dict[str, Any]:
                 "better": one.claim.better,
                 "worse": one.claim.worse,
                 "kind": one.claim.kind,
-                "said": one.claim.said,
+                "statement": one.claim.statement,
                 "task": one.task,
                 "metric": one.metric,
                 "difference": one.difference,

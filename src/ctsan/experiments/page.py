@@ -11,7 +11,7 @@ from ctsan.experiments.layout import TASK_TITLES, Column
 from ctsan.experiments.paper import COMPARED_BY, others
 from ctsan.experiments.plots import Line, curves, dot_plot
 from ctsan.experiments.results import Cell, Checked, FilledTable, Results
-from ctsan.experiments.showing import RULE, Shown
+from ctsan.experiments.showing import RULE, ComparedExample
 from ctsan.experiments.style import STYLE
 from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask, label_of
 from ctsan.training import example_html
@@ -32,7 +32,7 @@ def page(
     title: str,
     facts: Sequence[tuple[str, str]],
     trainings: Mapping[MeasuredTask, tuple[str, Mapping[str, Line]]],
-    examples: Mapping[MeasuredTask, Sequence[Shown]],
+    examples: Mapping[MeasuredTask, Sequence[ComparedExample]],
 ) -> str:
     """Render the page as one self-contained file.
 
@@ -138,9 +138,9 @@ def _cell(cell: Cell | None, column: Column) -> str:
     if cell is None:
         return "<td></td>"
     mean, around, paper = figure_text(cell, column)
-    shown = f"<b>{mean}</b>" if cell.is_best else mean
+    mean_html = f"<b>{mean}</b>" if cell.is_best else mean
     below = "" if paper is None else f'<span class="paper">LSMDC {paper}</span>'
-    return f'<td>{shown}<span class="around">{around}</span>{below}</td>'
+    return f'<td>{mean_html}<span class="around">{around}</span>{below}</td>'
 
 
 def _claims(checked: Sequence[Checked]) -> Iterator[str]:
@@ -157,7 +157,7 @@ def _claims(checked: Sequence[Checked]) -> Iterator[str]:
             f"<tr><th>{escape(compared(one))}</th><td>{TASK_TITLES[one.task]}</td><td>{one.metric}</td>"
             f"<td>{one.difference:+.3f}</td><td>{low:+.3f} to {high:+.3f}</td>"
             f'<td class="{one.verdict.replace(" ", "-")}">{_MARKS[one.verdict]} {one.verdict}</td>'
-            f'<td class="paper">{paper}</td><td class="said">{escape(one.claim.said)}</td></tr>'
+            f'<td class="paper">{paper}</td><td class="statement">{escape(one.claim.statement)}</td></tr>'
         )
     yield "</tbody></table></div></section>"
 
@@ -171,17 +171,17 @@ def _curves(trainings: Mapping[MeasuredTask, tuple[str, Mapping[str, Line]]]) ->
     yield "</div></section>"
 
 
-def _examples(examples: Mapping[MeasuredTask, Sequence[Shown]]) -> Iterator[str]:
+def _examples(examples: Mapping[MeasuredTask, Sequence[ComparedExample]]) -> Iterator[str]:
     if not any(examples.values()):
         return
     yield f"<section>\n<h2>Examples</h2>\n<p>{escape(RULE)} Concept words marked ✓ are in the captions.</p>"
-    for task, some in examples.items():
-        if some:
+    for task, task_examples in examples.items():
+        if task_examples:
             yield f"<h3>{TASK_TITLES[task].capitalize()}</h3>"
-            if text := legend([shown.example for shown in some]):
+            if text := legend([compared_example.example for compared_example in task_examples]):
                 yield f"<p>{escape(text)}</p>"
-        for shown in some:
-            example = shown.example
+        for compared_example in task_examples:
+            example = compared_example.example
             yield f"<article>{answer_html(example)}"
             if not example.choices and not example.ranked:
                 truth = (
@@ -190,15 +190,17 @@ def _examples(examples: Mapping[MeasuredTask, Sequence[Shown]]) -> Iterator[str]
                 yield f"<p class='small'>{truth}: {escape(example.references[0])}</p>"
             if example.concepts:
                 yield f'<ul class="words">{"".join(map(concept_html, example.concepts))}</ul>'
-            said = "; ".join(f"{escape(name)}: {escape(text)}" for name, text in shown.others)
-            yield f"<p class='small'>{said}</p></article>" if said else "</article>"
+            other_answers = "; ".join(
+                f"{escape(name)}: {escape(text)}" for name, text in compared_example.others
+            )
+            yield f"<p class='small'>{other_answers}</p></article>" if other_answers else "</article>"
     yield "</section>"
 
 
 def _systems(results: Results) -> Iterator[str]:
-    shown = dict.fromkeys(row.name for filled in results.tables for row in filled.rows)
+    names = dict.fromkeys(row.name for filled in results.tables for row in filled.rows)
     yield '<section>\n<h2>The systems</h2>\n<dl class="systems">'
-    for name in shown:
+    for name in names:
         about = (SYSTEMS.get(name) or ENSEMBLES[name]).about
         settings = ", ".join(SYSTEMS[name].overrides) if name in SYSTEMS else ""
         yield f"<dt>{escape(label_of(name))}</dt><dd>{escape(about)}. <code>{escape(settings)}</code></dd>"

@@ -31,7 +31,7 @@ class Claim:
     better: str
     worse: str
     tasks: tuple[MeasuredTask, ...]
-    said: str  # where and how the paper states it, in short
+    statement: str  # where and how the paper states it, in short
     kind: Literal["above", "alike"] = "above"
     better_in_paper: str | None = None  # the system whose figure the paper prints, if different
 
@@ -63,74 +63,92 @@ CLAIMS: tuple[Claim, ...] = (
         better="ct-san",
         worse="base-san",
         tasks=ALL,
-        said="4.2: the gaps are significant; blank, choice and retrieval benefit from detector and attention",
+        statement="4.2: significant gaps; blank, choice and retrieval gain from detector and attention",
     ),
     Claim(
         better="ct-san-alone",
         worse="simple-lstm",
         tasks=("fill",),
-        said="4.2: outperforms the simple variants, which start from no description model",
+        statement="4.2: outperforms the simple variants, which start from no description model",
         better_in_paper="ct-san",
     ),
     Claim(
         better="ct-san-alone",
         worse="simple-blstm",
         tasks=("fill",),
-        said="4.2: outperforms the simple variants, which start from no description model",
+        statement="4.2: outperforms the simple variants, which start from no description model",
         better_in_paper="ct-san",
     ),
-    Claim(better="ct-san", worse="s2vt", tasks=("describe",), said="4.2: ranks first in CIDEr"),
+    Claim(better="ct-san", worse="s2vt", tasks=("describe",), statement="4.2: ranks first in CIDEr"),
     Claim(
         better="ct-san-ensemble",
         worse="ct-san",
         tasks=("fill", "choose", "rank"),
-        said="4.2: an ensemble improves further",
+        statement="4.2: an ensemble improves further",
     ),
-    Claim(better="ct-san", worse="no-att-san", tasks=ALL, said="C.1: no-ATT-SAN is poorer in all four tasks"),
     Claim(
-        better="no-att-san", worse="base-san", tasks=ALL, said="C.1: no-ATT-SAN is better in all four tasks"
+        better="ct-san",
+        worse="no-att-san",
+        tasks=ALL,
+        statement="C.1: no-ATT-SAN is poorer in all four tasks",
     ),
-    Claim(better="no-att-san", worse="nn-san", tasks=ALL, said="C.1: no-ATT-SAN is better in all four tasks"),
+    Claim(
+        better="no-att-san",
+        worse="base-san",
+        tasks=ALL,
+        statement="C.1: no-ATT-SAN is better in all four tasks",
+    ),
+    Claim(
+        better="no-att-san",
+        worse="nn-san",
+        tasks=ALL,
+        statement="C.1: no-ATT-SAN is better in all four tasks",
+    ),
     Claim(
         better="ct-san",
         worse="rand-san",
         tasks=ALL,
-        said="C.1: the quality of concept words is crucial: the same model, with random words",
+        statement="C.1: the quality of concept words is crucial: the same model, with random words",
     ),
-    Claim(better="base-san", worse="rand-san", tasks=ALL, said="C.1: rand-SAN is much inferior to Base-SAN"),
+    Claim(
+        better="base-san", worse="rand-san", tasks=ALL, statement="C.1: rand-SAN is much inferior to Base-SAN"
+    ),
     Claim(
         better="base-san",
         worse="nn-san",
         tasks=("describe", "fill"),
-        said="C.1: retrieved words are not so helpful",
+        statement="C.1: retrieved words are not so helpful",
     ),
     Claim(
         better="ct-san",
         worse="decoupled",
         tasks=("describe", "fill"),
-        said="C.1: joint learning is effective, decoupled is worse",
+        statement="C.1: joint learning is effective, decoupled is worse",
     ),
     Claim(
-        better="ct-san", worse="only-input", tasks=("describe", "fill"), said="C.2: both attentions above one"
+        better="ct-san",
+        worse="only-input",
+        tasks=("describe", "fill"),
+        statement="C.2: both attentions above one",
     ),
     Claim(
         better="ct-san",
         worse="only-output",
         tasks=("describe", "fill"),
-        said="C.2: both attentions above one",
+        statement="C.2: both attentions above one",
     ),
     Claim(
         better="ct-san",
         worse="ct-san-k5",
         tasks=("describe", "fill", "choose"),
-        said="C.3: only a marginal difference by the number of words",
+        statement="C.3: only a marginal difference by the number of words",
         kind="alike",
     ),
     Claim(
         better="ct-san-k20",
         worse="ct-san",
         tasks=("describe", "fill", "choose"),
-        said="C.3: only a marginal difference by the number of words",
+        statement="C.3: only a marginal difference by the number of words",
         kind="alike",
     ),
 )

@@ -48,8 +48,8 @@ class Plan:
 
     def has(self, ensemble: str) -> bool:
         """Whether some table shows an ensemble and its system is trained."""
-        shown = any(ensemble in table.rows for table in self.tables)
-        return shown and ENSEMBLES[ensemble].of in self.systems
+        is_in_tables = any(ensemble in table.rows for table in self.tables)
+        return is_in_tables and ENSEMBLES[ensemble].of in self.systems
 
 
 def make_plan(
@@ -68,13 +68,13 @@ def make_plan(
         UsageError: a name is unknown, or nothing is left to train.
     """
     tasks: tuple[MeasuredTask, ...] = ("describe", "fill", "choose", "rank")
-    known = (*TABLES, *SYSTEMS, *tasks)
+    names = (*TABLES, *SYSTEMS, *tasks)
     for name in only:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"There are {', '.join(known)}."
+        if name not in names:
+            hint = did_you_mean(name, names) or f"There are {', '.join(names)}."
             raise UsageError(f"Unknown table, system or task {name!r}. {hint}".strip())
     tables = tuple(TABLES[name] for name in TABLES if name in only) or tuple(TABLES.values())
-    wanted_tasks = [task for task in tasks if task in only] or list(tasks)
+    selected_tasks = [task for task in tasks if task in only] or list(tasks)
     needed = {ENSEMBLES[row].of if row in ENSEMBLES else row for table in tables for row in table.rows}
     systems = tuple(
         name for name in SYSTEMS if (name in only if any(n in SYSTEMS for n in only) else name in needed)
@@ -83,15 +83,15 @@ def make_plan(
     plan = Plan(tables=tables, systems=systems, trainings=(), seeds=seeds, ensemble_sizes=sizes)
     trainings: list[Training] = []
     for seed in range(seeds):  # seed by seed, so that a first complete table is ready early
-        for task in wanted_tasks:
+        for task in selected_tasks:
             for name in systems:
-                if task in SYSTEMS[name].measured and _is_asked(name, task, tables):
-                    trainings += _with_what_it_needs(Training(SYSTEMS[name].training(task), name, seed))
+                if task in SYSTEMS[name].measured and _tables_show(name, task, tables):
+                    trainings += _with_dependencies(Training(SYSTEMS[name].training(task), name, seed))
     for name, ensemble in ENSEMBLES.items():
-        for task in wanted_tasks:
-            is_asked = task in ensemble.measured and plan.has(name) and _is_asked(name, task, tables)
-            if is_asked and sizes[task] > 1:
-                trainings += chain(*map(_with_what_it_needs, plan.members(name, task)))
+        for task in selected_tasks:
+            is_needed = task in ensemble.measured and plan.has(name) and _tables_show(name, task, tables)
+            if is_needed and sizes[task] > 1:
+                trainings += chain(*map(_with_dependencies, plan.members(name, task)))
     if not trainings:
         raise UsageError(
             f"{', '.join(only)} have nothing in common: no table that is asked for shows such a system in "
@@ -100,7 +100,7 @@ def make_plan(
     return replace(plan, trainings=tuple(dict.fromkeys(trainings)))
 
 
-def _is_asked(system: str, task: MeasuredTask, tables: Sequence[Table]) -> bool:
+def _tables_show(system: str, task: MeasuredTask, tables: Sequence[Table]) -> bool:
     """Whether any of the tables shows a system in a task, by itself or as an ensemble."""
     return any(
         (row == system or (row in ENSEMBLES and ENSEMBLES[row].of == system)) and column.task == task
@@ -110,7 +110,7 @@ def _is_asked(system: str, task: MeasuredTask, tables: Sequence[Table]) -> bool:
     )
 
 
-def _with_what_it_needs(training: Training) -> list[Training]:
+def _with_dependencies(training: Training) -> list[Training]:
     needed = [Training("detect", training.system, training.seed)] if is_decoupled(training.system) else []
     if source := description_of(training):
         needed.append(source)
@@ -147,8 +147,12 @@ def settings_of(training: Training, *, profile: str, overrides: Sequence[str]) -
         fixed.append("training.freeze_clip_encoder=false")
     steps = load_settings(profile, overrides).training.steps
     fixed += [f"training.steps={steps}", f"training.seed={training.seed}"]
-    given = (*overrides, *fixed)
-    return load_settings(profile, given) if is_detector else task_settings(training.task, profile, given)
+    all_overrides = (*overrides, *fixed)
+    return (
+        load_settings(profile, all_overrides)
+        if is_detector
+        else task_settings(training.task, profile, all_overrides)
+    )
 
 
 _NO_JOINT_EMBEDDING = "it counts where a joint embedding stands beside the describing model: here none does"
@@ -167,24 +171,24 @@ def check_overrides(plan: Plan, *, profile: str, overrides: Sequence[str]) -> No
     Raises:
         UsageError: a setting has no effect. The message lists every such setting with the reason.
     """
-    given = load_settings(profile, overrides).to_json()
+    requested = load_settings(profile, overrides).to_json()
     runs = [settings_of(one, profile=profile, overrides=overrides).to_json() for one in plan.trainings]
     problems = []
     for name in dict.fromkeys(set_names(overrides)):
         section, _, setting = name.partition(".")
-        value = given[section][setting]
+        value = requested[section][setting]
         if name in _REFUSED:
             why = _REFUSED[name]
         elif (name, value) == ("detector.kind", "decoupled"):
             why = "a decoupled detector is trained first, alone. Ask for that system: --only decoupled"
-        elif (name, value) == ("training.freeze_clip_encoder", True) and given["training"][
+        elif (name, value) == ("training.freeze_clip_encoder", True) and requested["training"][
             "transfer"
         ] == "detector":
             why = (
                 "a run that takes over the detector alone has no clip encoder to keep. Add --set "
                 "training.transfer=shared"
             )
-        elif any(own[section][setting] == value for own in runs):
+        elif any(run[section][setting] == value for run in runs):
             continue
         elif name == "training.freeze_clip_encoder":
             why = "no run that is asked for starts from another. Ask for one that does: --only ct-san"

@@ -102,49 +102,49 @@ def measure_all(
     """
     captions = {clip.id: clip.captions for clip in corpus.split("test") if clip.captions}
     training = [caption for clip in corpus.split("train") for caption in clip.captions]
-    said = {
-        f"{row}/{seed}": {clip: str(own[clip]) for clip in own}
+    predictions = {
+        f"{row}/{seed}": {clip: str(caption) for clip, caption in seed_answers.items()}
         for (row, task), seeds in answers.items()
         if task == "describe"
-        for seed, own in enumerate(seeds)
+        for seed, seed_answers in enumerate(seeds)
     }
-    judged = score_systems(captions, said, java=java) if said else {}
+    judged = score_systems(captions, predictions, java=java) if predictions else {}
     notes = tuple(dict.fromkeys(note for one in judged.values() for note in one.notes))
     with_others = reliance or {}
-    said_with_others = {
-        f"{row}/{seed}/{source}": {clip: str(caption) for clip, caption in own.items()}
+    predictions_with_others = {
+        f"{row}/{seed}/{source}": {clip: str(caption) for clip, caption in source_answers.items()}
         for (row, task), seeds in with_others.items()
         if task == "describe"
         for seed, sources in enumerate(seeds)
-        for source, own in sources.items()
+        for source, source_answers in sources.items()
     }
-    if said_with_others:
-        judged |= score_systems(captions, said_with_others, java=java, meteor=False)
+    if predictions_with_others:
+        judged |= score_systems(captions, predictions_with_others, java=java, meteor=False)
     measured = {}
     for (row, task), seeds in answers.items():
         statistics: list[dict[str, ClipStatistic]] = []
         plain: list[dict[str, float]] = []
-        for seed, own in enumerate(seeds):
+        for seed, seed_answers in enumerate(seeds):
             if task == "describe":
                 statistics.append(dict(judged[f"{row}/{seed}"].statistics))
-                references = {clip: captions[clip] for clip in own}
-                plain.append(diversity(references, said[f"{row}/{seed}"], training))
+                references = {clip: captions[clip] for clip in seed_answers}
+                plain.append(diversity(references, predictions[f"{row}/{seed}"], training))
                 statistics[-1] |= {
                     name: _shares(rows) for name, rows in concepts.get(row, [{}] * len(seeds))[seed].items()
                 }
             else:
-                statistics.append(item_statistics(task, own))
+                statistics.append(item_statistics(task, seed_answers))
         for seed, sources in enumerate(with_others.get((row, task), ())):
-            metric, own = TASKS[task].primary_metric, statistics[seed]
-            own[reliance_metric(metric, "own")] = own[metric]
+            metric, by_metric = TASKS[task].primary_metric, statistics[seed]
+            by_metric[reliance_metric(metric, "own")] = by_metric[metric]
             for source, other in sources.items():
-                found = (
+                source_statistics = (
                     judged[f"{row}/{seed}/{source}"].statistics
                     if task == "describe"
                     else item_statistics(task, other)
                 )
-                own[reliance_metric(metric, source)] = found[metric]
-                own[changed_metric(source)] = changed_share(task, seeds[seed], other)
+                by_metric[reliance_metric(metric, source)] = source_statistics[metric]
+                by_metric[changed_metric(source)] = changed_share(task, seeds[seed], other)
         measured[row, task] = Measured(tuple(statistics), tuple(plain), tuple(seeds[0]) if seeds else ())
     return measured, notes
 
@@ -176,18 +176,22 @@ def check_claims(measured: Mapping[tuple[str, MeasuredTask], Measured]) -> list[
                 continue
             metric = COMPARED_BY[task]
             verdict: Verdict
-            mine, other = ([own[metric] for own in row.seeds] for row in (ours, theirs))
-            found = compare_over_seeds(mine, other)
+            mine, other = (
+                [seed_statistics[metric] for seed_statistics in row.seeds] for row in (ours, theirs)
+            )
+            comparison = compare_over_seeds(mine, other)
             if min(len(mine), len(other)) < FEWEST_SEEDS:
                 verdict = "cannot tell"
             elif claim.kind == "alike":
-                verdict = _alike(found.interval, margin=_ALIKE * mean_of(other).value)
+                verdict = _alike(comparison.interval, margin=_ALIKE * mean_of(other).value)
             else:
-                verdict = _VERDICTS[found.verdict]
+                verdict = _VERDICTS[comparison.verdict]
             before = figure(claim.worse, task, metric)
             after = figure(claim.better_in_paper or claim.better, task, metric)
             in_paper = None if before is None or after is None else after - before
-            checked.append(Checked(claim, task, metric, found.difference, found.interval, verdict, in_paper))
+            checked.append(
+                Checked(claim, task, metric, comparison.difference, comparison.interval, verdict, in_paper)
+            )
     return checked
 
 
@@ -226,12 +230,12 @@ def _filled(
     rows = []
     for name in table.rows:
         cells = []
-        for column, own in zip(table.columns, columns, strict=True):
-            cell = own.get(name)
-            means = [other.mean for other in own.values() if other is not None]
+        for column, cells_by_row in zip(table.columns, columns, strict=True):
+            cell = cells_by_row.get(name)
+            means = [other.mean for other in cells_by_row.values() if other is not None]
             best = (min if column.is_lower_better else max)(means, default=None)
-            differ = len(set(map(_shown, means))) > 1
-            is_best = cell is not None and differ and _shown(cell.mean) == _shown(best)
+            differ = len(set(map(_rounded, means))) > 1
+            is_best = cell is not None and differ and _rounded(cell.mean) == _rounded(best)
             cells.append(None if cell is None else replace(cell, is_best=is_best))
         if any(cell is not None for cell in cells):
             filled = zip(table.columns, cells, strict=True)
@@ -243,12 +247,12 @@ def _filled(
 def _cell(measured: Measured, row: str, column: Column) -> Cell | None:
     metric = column.metric
     within = None
-    if all(metric in own for own in measured.seeds):
-        statistics = [own[metric] for own in measured.seeds]
+    if all(metric in by_metric for by_metric in measured.seeds):
+        statistics = [by_metric[metric] for by_metric in measured.seeds]
         values = [statistic.value for statistic in statistics]
         within = interval(mean_of(statistics))
-    elif measured.plain and all(metric in own for own in measured.plain):
-        values = [own[metric] for own in measured.plain]
+    elif measured.plain and all(metric in by_metric for by_metric in measured.plain):
+        values = [by_metric[metric] for by_metric in measured.plain]
     else:
         return None
     mean, half_width = over_seeds(values)
@@ -257,7 +261,7 @@ def _cell(measured: Measured, row: str, column: Column) -> Cell | None:
     return Cell(tuple(values), mean, half_width, within, False, figure(row, column.task, metric))
 
 
-def _shown(value: float | None) -> float | None:
+def _rounded(value: float | None) -> float | None:
     """Round as printed, so that equal figures count as equally good."""
     return None if value is None else round(value, 3)
 

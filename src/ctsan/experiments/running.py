@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,18 +17,26 @@ from ctsan.config import Settings, load_settings, settings_from_json
 from ctsan.data.corpus import Corpus
 from ctsan.errors import RunError, UsageError
 from ctsan.experiments.plan import Training, description_of, is_decoupled, set_names, settings_of
+from ctsan.experiments.stored_results import read_result
 from ctsan.experiments.systems import SYSTEMS
 from ctsan.io.atomic import write_json
-from ctsan.model.clip_encoder import ClipEncoder
-from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
-from ctsan.runs.run_folder import Origin, check_folder, create_run, training_alone, weights_digest
+from ctsan.model.clip_encoder import ClipEncoder, reads_concepts
+from ctsan.runs.checkpoint import load_weights
+from ctsan.runs.run_folder import (
+    CHECKPOINT_FILE,
+    Origin,
+    check_folder,
+    create_run,
+    training_alone,
+    weights_digest,
+)
 from ctsan.runs.trained_run import WORDS_FOLDER, load_runs, read_recipe, write_recipe
+from ctsan.runs.weights import WEIGHTS_FILE
 from ctsan.tasks.building import Model, build_task, init_from_clips
 from ctsan.tasks.clip_encoders import build_clip_encoder
 from ctsan.tasks.clips import TaskClips
 from ctsan.tasks.concepts import measure_concepts
 from ctsan.tasks.detection import DetectionTask, DetectorModel
-from ctsan.tasks.loaded_model import LoadedModel, reads_concepts
 from ctsan.tasks.reliance import QUICK_SOURCES, answers_by_source
 from ctsan.tasks.task import Task
 from ctsan.tasks.transfer import parts_taken
@@ -60,21 +67,28 @@ class ExperimentContext:
     @property
     def beam(self) -> int:
         """The beam width of the captions that are evaluated."""
-        given = load_settings(self.profile, self.overrides).decoding.beam
-        return given if "decoding.beam" in set_names(self.overrides) else _BEAM
+        settings = load_settings(self.profile, self.overrides)
+        return settings.decoding.beam if "decoding.beam" in set_names(self.overrides) else _BEAM
+
+    @cached_property
+    def test_clips(self) -> frozenset[str]:
+        """The ids of the clips of the test split."""
+        return frozenset(clip.id for clip in self.corpus.split("test"))
 
     @cached_property
     def measured_on(self) -> str:
         """A digest of the feature recipe and of the clips, captions and items of the test split."""
-        items = [[*place, *own] for place, own in self.corpus.items.items() if place[1] == "test"]
+        items = [
+            [*place, *part_items] for place, part_items in self.corpus.items.items() if place[1] == "test"
+        ]
         clips = [(clip.id, clip.captions) for clip in self.corpus.split("test")]
-        told = repr((self.store.manifest.recipe, clips, items))
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        content = repr((self.store.manifest.recipe, clips, items))
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def test_task(self, task: str, settings: Settings, model: Any) -> Task[Any]:
         """Build a task that evaluates on the test clips and contains no others."""
-        own = {place: items for place, items in self.corpus.items.items() if place[1] == "test"}
-        clips = replace(self.corpus, clips=self.corpus.split("test"), items=own)
+        test_items = {place: items for place, items in self.corpus.items.items() if place[1] == "test"}
+        clips = replace(self.corpus, clips=self.corpus.split("test"), items=test_items)
         searching = replace(settings, decoding=replace(settings.decoding, beam=self.beam))
         return build_task(task, searching, self.words, self.store, clips, model=model, split="test")
 
@@ -83,16 +97,20 @@ def stored_result(context: ExperimentContext, training: Training) -> dict[str, A
     """Read the stored result of a run.
 
     None if there is none, or if settings, features or test split have changed since.
+
+    Raises:
+        RunError: it is damaged.
     """
     file = training.folder(context.out) / RESULT_FILE
-    try:
-        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not file.exists():
         return None
-    except ValueError as error:
-        raise RunError(f"{file}: it is damaged ({error}). Delete it, and it is made again.") from None
+    result = read_result(file, context.test_clips)
+    try:
+        settings = settings_from_json(result["settings"])
+    except UsageError as error:
+        raise RunError(f"{file}: {error} Delete it, and it is made again.") from None
     is_same = (
-        settings_from_json(result.get("settings")) == context.settings(training)
+        settings == context.settings(training)
         and result.get("measured_on", context.measured_on) == context.measured_on  # older results lack it
     )
     return result if is_same else None
@@ -148,7 +166,7 @@ def prepared(context: ExperimentContext, training: Training, settings: Settings)
     """Create the run's folder, and build its task with the initial model."""
     folder, words, store = training.folder(context.out), context.words, context.store
     source = description_of(training)
-    trained = load_runs([source.folder(context.out)])[0].loaded.model if source else None
+    trained = load_runs([source.folder(context.out)])[0].model if source else None
     recipe = store.manifest.recipe
     if (folder / CHECKPOINT_FILE).exists() and read_recipe(folder) != recipe:
         raise UsageError(
@@ -229,22 +247,25 @@ def _measured(
     For a model that reads concept words, also its answers with another clip's words and with none.
     """
     model.eval()
-    member: LoadedModel[Any] = LoadedModel(
-        cast("Model", model), context.words, settings.model.max_frames, settings.decoding.max_words
-    )
     system = SYSTEMS[training.system]
     answers: dict[str, object] = {}
     reliance: dict[str, object] = {}
     for task in system.measured:
         if system.training(task) == training.task:
-            asked: str = "embed" if (training.task, task) == ("embed", "rank") else task
-            test = context.test_task(asked, settings, model)
+            test_task: str = "embed" if (training.task, task) == ("embed", "rank") else task
+            test = context.test_task(test_task, settings, model)
             if reads_concepts(model):
-                own, *others = answers_by_source(test, member, QUICK_SOURCES).items()
-                answers[task], reliance[task] = own[1], dict(others)
+                unchanged, *others = answers_by_source(test, QUICK_SOURCES).items()
+                answers[task], reliance[task] = unchanged[1], dict(others)
             else:
-                answers[task] = test.measure([member]).answers
-    concepts = measure_concepts([member], context.corpus.split("test"), context.store)
+                answers[task] = test.measure().answers
+    concepts = measure_concepts(
+        cast("Model", model).clip_encoder,
+        context.words.concepts,
+        context.corpus.split("test"),
+        context.store,
+        max_frames=settings.model.max_frames,
+    )
     return {
         "answers": answers,
         "reliance": reliance,

@@ -28,48 +28,50 @@ _BESIDE: Mapping[MeasuredTask, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ComparedExample:
     example: Example
     others: tuple[tuple[str, str], ...]  # (system, answer)
 
 
-def shown_examples(
+def select_examples(
     context: ExperimentContext, task: MeasuredTask, answers: Mapping[tuple[str, MeasuredTask], Sequence[Any]]
-) -> list[Shown]:
+) -> list[ComparedExample]:
     if (SHOWN, task) not in answers:
         return []
     [run] = load_runs([Training(task, SHOWN, 0).folder(context.out)])
-    examples = context.test_task(task, run.settings, run.loaded.model).examples()
-    chosen = _spread(examples) if task == "describe" else _right_and_wrong(examples)
+    examples = context.test_task(task, run.settings, run.model).examples()
+    selected = _evenly_spaced(examples) if task == "describe" else _right_and_wrong(examples)
     return [
-        Shown(
+        ComparedExample(
             example,
             tuple(
-                (label_of(name), _said(task, answers[name, task][0][example.clip]))
+                (label_of(name), _answer_text(task, answers[name, task][0][example.clip]))
                 for name in _BESIDE[task]
                 if (name, task) in answers
             ),
         )
-        for example in chosen
+        for example in selected
     ]
 
 
-def _spread(examples: Sequence[Example]) -> list[Example]:
+def _evenly_spaced(examples: Sequence[Example]) -> list[Example]:
     ranked = sorted(examples, key=lambda example: (-example.score, example.clip))
     places = dict.fromkeys(len(ranked) * sixth // 6 for sixth in (1, 3, 5))
     return [ranked[place] for place in places if place < len(ranked)]
 
 
 def _right_and_wrong(examples: Sequence[Example]) -> list[Example]:
-    chosen = []
+    selected = []
     for is_right in (True, False):
-        some = sorted((one for one in examples if (one.score == 1) == is_right), key=lambda one: one.clip)
-        places = dict.fromkeys(len(some) * third // 3 for third in (1, 2))
-        chosen += [some[place] for place in places if place < len(some)]
-    return chosen
+        candidates = sorted(
+            (one for one in examples if (one.score == 1) == is_right), key=lambda one: one.clip
+        )
+        places = dict.fromkeys(len(candidates) * third // 3 for third in (1, 2))
+        selected += [candidates[place] for place in places if place < len(candidates)]
+    return selected
 
 
-def _said(task: MeasuredTask, answer: Any) -> str:
+def _answer_text(task: MeasuredTask, answer: Any) -> str:
     """Format a clip's answer, or the first of several, as text."""
     match task:
         case "describe":

@@ -31,7 +31,7 @@ tbody th { font-weight: 600; }
 .around, .paper, .published, .small, small { color: var(--soft); font-size: .8rem; font-weight: 400; }
 td .paper { display: block; font-style: italic; }
 .published th { font-weight: 400; }
-.claims .said { text-align: left; white-space: normal; min-width: 18rem; color: var(--soft); }
+.claims .statement { text-align: left; white-space: normal; min-width: 18rem; color: var(--soft); }
 .holds { color: var(--right); background: var(--right-paper); }
 .does-not-hold { color: var(--wrong); background: var(--wrong-paper); }
 .cannot-tell { color: var(--soft); }

@@ -15,7 +15,7 @@ from ctsan.experiments.plan import Plan, Training
 from ctsan.experiments.plots import Line
 from ctsan.experiments.results import Results, members_text
 from ctsan.experiments.running import ExperimentContext, stored_result
-from ctsan.experiments.showing import shown_examples
+from ctsan.experiments.showing import select_examples
 from ctsan.experiments.systems import ALL, ENSEMBLES, SYSTEMS, MeasuredTask
 from ctsan.io.atomic import replacing, write_json
 from ctsan.runs.run_folder import open_run
@@ -40,7 +40,7 @@ def write_tables(
             title=title,
             facts=facts,
             trainings={task: _trainings(context, plan, task) for task in ALL},
-            examples={task: shown_examples(context, task, answers) for task in ALL},
+            examples={task: select_examples(context, task, answers) for task in ALL},
         ),
     }
     for name, text in texts.items():
