@@ -32,7 +32,10 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'ctsan' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    from ctsan.io.extras import needed_packages
+
+    with needed_packages(f"ctsan.{name}"):
+        return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+
+# Control characters, line separators, and marks that reorder the text after them
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_MOST_LETTERS = 200  # of a word that another one may be suggested for: the time grows with their product
 
 
 class CtsanError(Exception):
@@ -30,7 +35,7 @@ class VideoError(CtsanError):
     """A clip cannot be read. Commands over many clips report it and continue."""
 
     def __init__(self, path: Path | str, what: str, remedy: str) -> None:
-        super().__init__(f"{path}: {what}. {remedy}")
+        super().__init__(f"{printable(path)}: {what}. {remedy}")
         self.path, self.what, self.remedy = Path(path), what, remedy
 
 
@@ -38,6 +43,10 @@ class StoreError(CtsanError):
     """A feature store is missing, is not a feature store, or has another version."""
 
     exit_code = 2
+
+
+class StorageError(CtsanError):
+    """The disk is full, or a folder cannot be written to."""
 
 
 class RunError(CtsanError):
@@ -56,7 +65,8 @@ class Problem:
     remedy: str
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line is not None else f"{self.file}"
+        file = printable(self.file)
+        place = f"{file}:{self.line}" if self.line is not None else file
         return f"{place}: {self.what}. {self.remedy}"
 
 
@@ -78,12 +88,31 @@ class WordsError(ProblemsError):
     """A file of prepared words or word vectors is missing, damaged or of another format."""
 
 
+def printable(name: object) -> str:
+    """A name with its control characters as escapes, such as `\\x1b`.
+
+    File names may contain any character, and a terminal obeys those that begin with ESC.
+    """
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), str(name))
+
+
+def abridged(value: object, *, most: int = 80) -> str:
+    """The `repr` of a value that may be as long as a file, cut after `most` characters."""
+    try:
+        text = repr(value[:most] if isinstance(value, str) else value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or lists nested as deeply
+        return f"a {type(value).__name__} that is too long to print"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def did_you_mean(given: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """`"Did you mean 'x'? "` for the closest known word, to stand before a sentence; "" if none is close.
 
     Args:
         cutoff: the least similarity to the given word, from 0 to 1.
     """
+    if len(given) > _MOST_LETTERS:
+        return ""
     nearest = get_close_matches(given.lower(), sorted(known), n=1, cutoff=cutoff)
     return f"Did you mean {nearest[0]!r}? " if nearest else ""
 

@@ -71,7 +71,7 @@ def nearest(maps: Tensor) -> NearestWords:
     shares = torch.zeros(B, V)
     for clip in range(B):  # words 0, 1, 2 of the first clip, 3, 4, 5 of the second
         shares[clip, K * clip : K * clip + K] = torch.tensor([0.9, 0.6, 0.3])
-    words.know(maps.mean(dim=(1, 2, 3)), shares)
+    words.fit(maps.mean(dim=(1, 2, 3)), shares)
     return words.eval()
 
 
@@ -87,7 +87,7 @@ def test_a_clip_has_no_more_words_than_the_nearest_one(maps: Tensor) -> None:
     words = NearestWords(channels=C, num_candidates=V, num_concepts=K, max_frames=N)
     shares = torch.zeros(B, V)
     shares[0, 7], shares[0, 9], shares[1, 7] = 0.5, 0.9, 0.3
-    words.know(maps.mean(dim=(1, 2, 3)), shares)
+    words.fit(maps.mean(dim=(1, 2, 3)), shares)
     encoder = ClipEncoder(
         channels=C,
         embedding=torch.randn(V, 4),

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ctsan.data.batches import encode_captions, pad_maps, pad_words, references, subsample_maps
+from ctsan.data.batches import encode_captions, pad_maps, pad_words, references
 from ctsan.text.vocabulary import BOS, EOS, SPECIALS, UNK, Vocabulary
+from ctsan.video.clip_maps import subsample_maps
 
 
 def test_shorter_clips_are_padded_and_say_so() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from ctsan.data.readers import files
 from ctsan.data.reading import inspect_corpus, missing_clips, read_corpus
 from ctsan.errors import CorpusError
 from data.conftest import Write
@@ -40,6 +43,11 @@ OWN = {
     "empty caption": (
         '{"clip": "a.mp4", "captions": ["a man", " "], "split": "train"}',
         ":2: caption 2 of 'a.mp4' has no words (' '). Delete it or write a sentence.",
+    ),
+    "endless caption": (
+        '{"clip": "a.mp4", "captions": ["' + "a man " * 501 + '"], "split": "train"}',
+        ":2: caption 1 of 'a.mp4' has 1,002 words. "
+        "Write a sentence, or several captions; one has at most 1,000 words.",
     ),
     "unknown split": (
         '{"clip": "a.mp4", "split": "trian"}',
@@ -131,6 +139,26 @@ FILES = {
         "/clips.csv:3: the row is not CSV (unexpected end of data). "
         'Quote a cell as "…" and double the quotation marks inside it.',
     ),
+    "CSV with a carriage return in its header": (
+        {"clips.csv": "clip,cap\rtion\na.mp4,a man\n"},
+        "/clips.csv:1: the row is not CSV (new-line character seen in unquoted field). "
+        'Quote a cell as "…" and double the quotation marks inside it.',
+    ),
+    "CSV with a carriage return in a row": (
+        {"clips.csv": "clip,caption\na.mp4,a man\nb.mp4,a\rcat\n"},
+        "/clips.csv:3: the row is not CSV (new-line character seen in unquoted field). "
+        'Quote a cell as "…" and double the quotation marks inside it.',
+    ),
+    "CSV with a header of more than 128 kB": (
+        {"clips.csv": "clip," + "x" * 200_000 + "\na.mp4,a man\n"},
+        "/clips.csv:1: the row is not CSV (field larger than field limit (131072)). "
+        'Quote a cell as "…" and double the quotation marks inside it.',
+    ),
+    "CSV with a cell of more than 128 kB": (
+        {"clips.csv": "clip,caption\na.mp4," + "x" * 200_000 + "\nb.mp4,a cat\n"},
+        "/clips.csv:2: the row is not CSV (field larger than field limit (131072)). "
+        'Quote a cell as "…" and double the quotation marks inside it.',
+    ),
     "CSV rows that disagree": (
         {"clips.csv": "clip,caption,split\na.mp4,a man,train\na.mp4,a boy,test\n"},
         "/clips.csv:3: split 'test' contradicts 'train' of the same clip at line 2. "
@@ -218,14 +246,14 @@ FILES = {
     ),
     "nothing": (
         {},
-        ": the folder is empty. Put clips into it (.avi .gif .jpeg .jpg .m4v .mkv .mov .mp4 .mpeg .mpg .png "
-        ".webm .webp), or a clips.jsonl, or the files of LSMDC16, MSR-VTT or MSVD.",
+        ": the folder is empty. Put videos or pictures into it (such as .mp4 and .jpg), or a clips.jsonl, or "
+        "the files of LSMDC16, MSR-VTT or MSVD.",
     ),
     "no clips": (
         {"notes.txt": "hello"},
         ": the folder contains neither clips nor a caption file. "
-        "Put clips into it (.avi .gif .jpeg .jpg .m4v .mkv .mov .mp4 .mpeg .mpg .png .webm .webp), "
-        "or a clips.jsonl, or the files of LSMDC16, MSR-VTT or MSVD.",
+        "Put videos or pictures into it (such as .mp4 and .jpg), or a clips.jsonl, or the files of LSMDC16, "
+        "MSR-VTT or MSVD.",
     ),
 }
 
@@ -289,7 +317,15 @@ def test_all_problems_come_in_one_go(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    "junk", [b"\x00\xff\xfe\x00" * 50, b"[" * 100_000, b'"' * 5000, b"\t" * 300 + b"\n" * 9]
+    "junk",
+    [
+        b"a,b\rc\n\0,\r\n",
+        b"x" * 200_000,
+        b"\x00\xff\xfe\x00" * 50,
+        b"[" * 100_000,
+        b'"' * 5000,
+        b"\t" * 300 + b"\n" * 9,
+    ],
 )
 @pytest.mark.parametrize(
     "name",
@@ -306,3 +342,33 @@ def test_all_problems_come_in_one_go(write: Write) -> None:
 def test_junk_is_a_problem_and_never_a_traceback(write: Write, name: str, junk: bytes) -> None:
     _, problems = inspect_corpus(write({name: junk}))
     assert problems
+
+
+def test_a_pipe_is_not_waited_for(write: Write) -> None:
+    root = write({"a.mp4": ""})
+    os.mkfifo(root / "clips.jsonl")
+    _, problems = inspect_corpus(root / "clips.jsonl")
+    assert str(problems[0]) == (
+        f"{root}/clips.jsonl: it is not a regular file. Name a file that you may read."
+    )
+
+
+def test_a_line_as_long_as_memory_is_not_read(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 1 << 20)
+    root = write({"clips.jsonl": GOOD + '{"clip": "' + "x" * (2 << 20)})
+    _, problems = inspect_corpus(root)
+    assert str(problems[0]) == (
+        f"{root}/clips.jsonl:2: the line is longer than 1 MB. Write one clip, item or sentence a line."
+    )
+
+
+@pytest.mark.parametrize("repeat", ["1" * 5_000, "0", "x"])
+def test_a_number_of_thousands_of_digits_is_no_number(write: Write, repeat: str) -> None:
+    root = write({"clips.csv": f"clip,repeat\na.mp4,{repeat}\n"})
+    _, problems = inspect_corpus(root)
+    assert [problem.what[:24] for problem in problems] == ['"repeat" is not a whole ']
+    clip = "abc_1_2"
+    root = write(
+        {"AllVideoDescriptions.txt": f"{clip} a dog runs\n", "youtube_mapping.txt": f"{clip} vid{repeat}x"}
+    )
+    assert inspect_corpus(root)[1]

@@ -237,7 +237,7 @@ def test_a_split_without_captions_is_refused() -> None:
 
 def test_ten_thousand_captions_take_seconds() -> None:
     corpus = varied(500, 20)
-    start = time.perf_counter()
+    start = time.process_time()
     built = build(corpus, "choose")
     assert len(built.items) > 9000
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10

@@ -134,30 +134,41 @@ def test_the_loss_of_a_batch_worked_out_by_hand() -> None:
 
 
 def test_the_threshold_parts_queries_with_their_clips_from_those_without(model: DualEncoder) -> None:
-    """Five queries, each for the clip of its number, which stands out; the last one suits another better."""
-    scores = torch.full((5, 5), 0.0) + 0.1 * torch.arange(5.0)
-    scores[range(5), range(5)] = 3.0
-    scores[4] = torch.tensor([3.0, 0.0, 0.0, 0.0, 0.1])
-    calibration = fit_matches(scores, torch.arange(5), torch.eye(5))
+    """Six queries, each for the clip of its number, which stands out; the last one suits another as well."""
+    scores = torch.zeros(6, 6)
+    scores[range(6), range(6)] = 3.0
+    scores[5, 0] = 3.0
+    calibration = fit_matches(scores, torch.arange(6), torch.eye(6).bool(), top_k=1)
     model.set_matches(calibration)
-    matches = calibration.rates
-    # Without their clips, four queries have best scores below the mean, and the last one has the same.
-    assert matches == (1.0, pytest.approx(0.8), pytest.approx(0.8))  # type: ignore[comparison-overlap]  # approx is as good as a number
-    assert float(model.match_accuracy) == pytest.approx(0.9)
-    assert 1.9 < model.match_score(5) < 2.0  # one of five that stands out is two deviations above the mean
+    # Best plus mean: with their clips 3 + 3/5; without them 0, and 3 + 3/5 for the last.
+    assert calibration.rates == (1.0, pytest.approx(5 / 6), pytest.approx(5 / 6))  # type: ignore[comparison-overlap]  # approx is as good as a number
+    assert float(model.match_accuracy) == pytest.approx(11 / 12)
+    assert model.match_score(5) == pytest.approx(1.8)  # halfway
+    assert calibration.num_clips == 5
 
 
 def test_clips_like_the_right_one_are_no_proof_that_nothing_matches() -> None:
     twins = torch.arange(10) // 2 * 2  # clips 0 and 1 are alike, 2 and 3, …
-    likeness = (twins[:, None] == twins).float()
-    matches = fit_matches(5 * likeness, torch.arange(10), likeness).rates
+    is_alike = twins[:, None] == twins
+    matches = fit_matches(5.0 * is_alike, torch.arange(10), is_alike, top_k=1).rates
     assert (matches.found, matches.none) == (1.0, 1.0)
     assert matches.none_alone == 0.0
 
 
+def test_queries_that_match_everywhere_are_not_calibrated_on() -> None:
+    scores = 3.0 * torch.eye(4)
+    is_alike = torch.eye(4).bool()
+    with_general = torch.cat([scores, torch.full((4, 4), -9.0)])
+    alike = torch.cat([is_alike, torch.ones(4, 4, dtype=torch.bool)])
+    calibration = fit_matches(with_general, torch.arange(8) % 4, alike, top_k=1)
+    assert calibration == fit_matches(scores, torch.arange(4), is_alike, top_k=1)
+
+
 def test_among_more_clips_a_match_must_score_higher(model: DualEncoder) -> None:
-    scores = torch.randn(200, 80, generator=torch.Generator().manual_seed(0))
-    model.set_matches(fit_matches(scores, torch.zeros(200, dtype=torch.long), torch.eye(80)))
+    scores = torch.randn(400, 80, generator=torch.Generator().manual_seed(0))
+    right = torch.arange(400) % 80
+    is_alike = torch.zeros(400, 80, dtype=torch.bool).scatter(1, right[:, None], True)
+    model.set_matches(fit_matches(scores, right, is_alike, top_k=1))
     steps = [model.match_score(2 ** (6 + n)) - model.match_score(2 ** (5 + n)) for n in range(3)]
-    # The largest of 64 normal numbers is 2.38 on average, of 32 it is 2.07.
-    assert steps == [pytest.approx(0.3, abs=0.06)] * 3
+    # The largest of 80 normal numbers is 2.43 on average, of 40 it is 2.16.
+    assert steps == [pytest.approx(0.27, abs=0.06)] * 3

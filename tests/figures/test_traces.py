@@ -364,3 +364,16 @@ def test_another_ending_is_refused(tmp_path: Path) -> None:
     found = tracing()
     with pytest.raises(UsageError, match=r"End it in .mp4, .gif or .png"):
         draw_traces(tmp_path / "clip.mp4", found, choose_traces(found), tmp_path / "a.avi")
+
+
+def test_only_traces_that_lift_a_word_above_the_probe_are_shown() -> None:
+    shares = np.zeros((4, 16), dtype=np.float32)
+    shares[0, 3], shares[1, 5] = 0.4, 0.3
+    own = replace(tracing(), shares=shares, has_probe=True)
+    probed = np.array([word.confidence for word in own.raised], dtype=np.float32)
+    lifted = replace(own, probe_confidences=probed - np.float32(0.1))
+    assert [trace.number for trace in choose_traces(lifted)] == [4, 6]
+    lowered = replace(
+        lifted, probe_confidences=lifted.probe_confidences + np.array([0.2, 0, 0, 0], np.float32)
+    )
+    assert [trace.number for trace in choose_traces(lowered)] == [6]

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
+from built_runs import built_run
 from ctsan.config import DecodingSettings, load_settings
 from ctsan.data.corpus import Clip
+from ctsan.inference.captioning import caption_clips
 from ctsan.inference.effects import blank_effects, caption_effects
-from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.tasks.blank import AskedBlank, fill
-from ctsan.tasks.building import build_model
-from ctsan.tasks.captioning import caption_clips
-from ctsan.tasks.loaded_model import LoadedModel
+from ctsan.inference.ensemble import AskedBlank, fill_blanks
+from ctsan.inference.loaded_model import ClipEncoding, Floats
+from ctsan.inference.loading import load_model
+from ctsan.model.lstm import State
 from ctsan.text.vocabulary import BOS, SPECIALS, Vocabulary
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
@@ -33,31 +33,30 @@ SETTINGS = (
 SENTENCE = ("a", "dog", "runs")
 
 
-def make_member(
-    task: str, words: Words, store: FeatureStore, *overrides: str, seed: int = 1
-) -> LoadedModel[Any]:
+def make_model(task: str, words: Words, store: FeatureStore, *overrides: str, seed: int = 1) -> Any:
     settings = load_settings("laptop", (*SETTINGS, *overrides))
-    model = build_model(task, settings, words, grid=store.grid, channels=store.channels, seed=seed).eval()
+    run = built_run(task, settings, words, store, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, weights in model.named_parameters():
+        for name, weights in run.model.named_parameters():
             if "gate" not in name and weights.ndim > 1:
                 weights.normal_(std=0.7, generator=generator)
-    return LoadedModel(model, words, settings.model.max_frames, settings.decoding.max_words)
+    return load_model(run)
 
 
-def encode(members: Sequence[LoadedModel[Any]], store: FeatureStore, clip: Clip) -> list[ClipEncoding]:
-    return [member.encode([store[clip.id].maps]) for member in members]
+def encode(models: Sequence[Any], store: FeatureStore, clip: Clip) -> list[ClipEncoding]:
+    return [model.encode([store[clip.id].maps]) for model in models]
 
 
-def read_by(member: LoadedModel[Any], encoding: ClipEncoding) -> list[str]:
-    return [member.words.concepts.words[number] for number in encoding.concept_words[0].tolist()]
+def read_by(model: Any, encoding: ClipEncoding) -> list[str]:
+    return [model.concepts.words[number] for number in encoding.concept_words[0].tolist()]
 
 
-def cut(member: LoadedModel[Any], encoding: ClipEncoding, *taken: str) -> ClipEncoding:
+def cut(model: Any, encoding: ClipEncoding, *taken: str) -> ClipEncoding:
     """The encoding with fewer rows of concept words: not zeros in their place, but none at all."""
-    kept = [place for place, word in enumerate(read_by(member, encoding)) if word not in taken]
-    return encoding._replace(
+    kept = [place for place, word in enumerate(read_by(model, encoding)) if word not in taken]
+    return replace(
+        encoding,
         concepts=encoding.concepts[:, kept],
         concept_words=encoding.concept_words[:, kept],
         confidences=encoding.confidences[:, kept],
@@ -65,15 +64,22 @@ def cut(member: LoadedModel[Any], encoding: ClipEncoding, *taken: str) -> ClipEn
 
 
 @torch.inference_mode()
-def probability(member: LoadedModel[Any], encoding: ClipEncoding, place: int) -> float:
+def next_words(model: Any, encoding: ClipEncoding, words: Sequence[int]) -> Floats:
+    """Log-probabilities of the word after others, which are said step by step as the search does it."""
+    state = State(torch.from_numpy(encoding.hidden), torch.from_numpy(encoding.cell))
+    for word in (BOS, *words):
+        scores, state = model.run.model.next_words(
+            torch.tensor([word]), torch.from_numpy(encoding.concepts), state
+        )
+    found: Floats = scores[0].numpy()
+    return found
+
+
+def probability(model: Any, encoding: ClipEncoding, place: int) -> float:
     """Of a word of the sentence, said step by step as the search does it."""
-    state, last = encoding.state, BOS
-    numbers = member.words.vocabulary.encode(SENTENCE)
-    for number in numbers[: place + 1]:
-        scores, state = member.model.next_words(torch.tensor([last]), encoding.concepts, state)
-        last = number
-    known = SENTENCE[place] in member.words.vocabulary
-    return float(scores[0, last].exp()) if known else 0.0
+    numbers = model.vocabulary.encode(SENTENCE)
+    scores = next_words(model, encoding, numbers[:place])
+    return float(np.exp(scores[numbers[place]])) if SENTENCE[place] in model.vocabulary else 0.0
 
 
 @pytest.mark.parametrize("weighted", ["false", "true"])
@@ -81,20 +87,20 @@ def probability(member: LoadedModel[Any], encoding: ClipEncoding, place: int) ->
 def test_an_effect_is_what_a_word_loses_without_the_concept_word(
     weighted: str, row: int, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    member = make_member("describe", words, store, f"detector.confidence_weighted={weighted}")
-    [encoding] = encode([member], store, clips[row])
-    found = caption_effects([member], [encoding], SENTENCE)
+    model = make_model("describe", words, store, f"detector.confidence_weighted={weighted}")
+    [encoding] = encode([model], store, clips[row])
+    found = caption_effects([model], [encoding], SENTENCE)
     assert found is not None
-    assert list(found.concepts) == read_by(member, encoding)
+    assert list(found.concepts) == read_by(model, encoding)
     assert (found.each.shape, found.together.shape) == ((3, 3), (3,))
     for place in range(len(SENTENCE)):
-        whole = np.log(probability(member, encoding, place))
+        whole = np.log(probability(model, encoding, place))
         for column, word in enumerate(found.concepts):
-            without = np.log(probability(member, cut(member, encoding, word), place))
+            without = np.log(probability(model, cut(model, encoding, word), place))
             assert float(found.each[place, column]) == pytest.approx(whole - without, abs=1e-4)
-        none = np.log(probability(member, cut(member, encoding, *found.concepts), place))
+        none = np.log(probability(model, cut(model, encoding, *found.concepts), place))
         assert float(found.together[place]) == pytest.approx(whole - none, abs=1e-4)
-    assert float(found.each.abs().max()) > 0.1  # else nothing above could fail
+    assert float(np.abs(found.each).max()) > 0.1  # else nothing above could fail
 
 
 def test_of_several_models_the_effect_is_on_their_mean_probability(
@@ -107,25 +113,25 @@ def test_of_several_models_the_effect_is_on_their_mean_probability(
         replace(words.concepts, candidates=words.concepts.candidates[:2]),
         words.embedding[: len(few)],
     )
-    members = [
-        make_member("describe", words, store, seed=1),
-        make_member("describe", words, store, seed=5),
-        make_member("describe", smaller, store, "detector.num_concepts=2", seed=3),
-        make_member("describe", words, store, "detector.enabled=false", seed=4),
+    models = [
+        make_model("describe", words, store, seed=1),
+        make_model("describe", words, store, seed=5),
+        make_model("describe", smaller, store, "detector.num_concepts=2", seed=3),
+        make_model("describe", words, store, "detector.enabled=false", seed=4),
     ]
-    encodings = encode(members, store, clips[2])
-    found = caption_effects(members, encodings, SENTENCE)
+    encodings = encode(models, store, clips[2])
+    found = caption_effects(models, encodings, SENTENCE)
     assert found is not None
-    read = [read_by(member, encoding) for member, encoding in zip(members[:3], encodings[:3], strict=True)]
+    read = [read_by(model, encoding) for model, encoding in zip(models[:3], encodings[:3], strict=True)]
     assert list(found.concepts) == list(dict.fromkeys(word for own in read for word in own))
     assert len(found.concepts) > len(read[0])
 
     def mixed(place: int, *taken: str) -> float:
         cuts = [
-            encoding if number == 3 else cut(member, encoding, *taken)
-            for number, (member, encoding) in enumerate(zip(members, encodings, strict=True))
+            encoding if number == 3 else cut(model, encoding, *taken)
+            for number, (model, encoding) in enumerate(zip(models, encodings, strict=True))
         ]
-        pairs = zip(members, cuts, strict=True)
+        pairs = zip(models, cuts, strict=True)
         return float(np.log(np.mean([probability(*pair, place) for pair in pairs])))
 
     for place in range(len(SENTENCE)):
@@ -140,22 +146,16 @@ def test_log_probabilities_are_those_that_the_sentence_was_said_with(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     """A search of one word gives its log-probability with all concept words."""
-    members = [make_member("describe", words, store, seed=seed) for seed in (1, 5)]
-    encodings = encode(members, store, clips[4])
+    models = [make_model("describe", words, store, seed=seed) for seed in (1, 5)]
+    encodings = encode(models, store, clips[4])
     greedy = DecodingSettings(beam=1, max_words=1, length_penalty=0.0)
-    [[said]] = caption_clips(members, encodings, greedy)
-    found = caption_effects(members, encodings, said.text.split())
+    [[said]] = caption_clips(models, encodings, greedy)
+    found = caption_effects(models, encodings, said.text.split())
     assert found is not None
-    none = [
-        cut(member, encoding, *found.concepts) for member, encoding in zip(members, encodings, strict=True)
-    ]
-    with torch.inference_mode():
-        first = [
-            member.model.next_words(torch.tensor([BOS]), own.concepts, own.state)[0][0]
-            for member, own in zip(members, none, strict=True)
-        ]
+    none = [cut(model, encoding, *found.concepts) for model, encoding in zip(models, encodings, strict=True)]
+    first = [next_words(model, own, ()) for model, own in zip(models, none, strict=True)]
     number = words.vocabulary.encode([said.text])[0]
-    without = torch.stack(first).exp().mean(dim=0)[number].log()
+    without = np.log(np.exp(first).mean(axis=0)[number])
     assert said.log_probability - float(without) == pytest.approx(float(found.together[0]), abs=1e-4)
 
 
@@ -163,40 +163,40 @@ def test_log_probabilities_are_those_that_the_sentence_was_said_with(
 def test_with_both_gates_at_zero_there_is_no_effect(
     task: str, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    member = make_member(task, words, store)
-    encodings = encode([member], store, clips[0])
+    model = make_model(task, words, store)
+    encodings = encode([model], store, clips[0])
 
-    def effects() -> tuple[Tensor, Tensor]:
+    def effects(model: Any) -> tuple[Floats, Floats]:
         found = (
-            caption_effects([member], encodings, SENTENCE)
+            caption_effects([model], encodings, SENTENCE)
             if task == "describe"
-            else blank_effects([member], encodings, AskedBlank("a ___ runs", 0), "dog")
+            else blank_effects([model], encodings, AskedBlank("a ___ runs", 0), "dog")
         )
         assert found is not None
         return found.each, found.together
 
-    assert all(float(each.abs().max()) > 0.01 for each in effects())
-    gates = [weights for name, weights in member.model.named_parameters() if name.endswith("gate")]
+    assert all(float(np.abs(each).max()) > 0.01 for each in effects(model))
+    gates = [weights for name, weights in model.run.model.named_parameters() if name.endswith("gate")]
     assert len(gates) == 2
     with torch.no_grad():
         for gate in gates:
             gate.zero_()
-    for each in effects():
+    for each in effects(load_model(model.run)):
         np.testing.assert_allclose(each, 0, atol=1e-6)
 
 
 def test_the_effect_on_a_filled_word_is_on_its_mean_probability(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    members = [make_member("fill", words, store, seed=seed) for seed in (1, 5)]
-    encodings, asked = encode(members, store, clips[3]), AskedBlank("a ___ runs", 0)
+    models = [make_model("fill", words, store, seed=seed) for seed in (1, 5)]
+    encodings, asked = encode(models, store, clips[3]), AskedBlank("a ___ runs", 0)
 
     def log_probability(*taken: str) -> float:
-        cuts = [cut(member, own, *taken) for member, own in zip(members, encodings, strict=True)]
-        filled = fill(members, [asked], cuts)
-        return float(filled.probabilities[0, filled.words.index("horse")].log())
+        cuts = [cut(model, own, *taken) for model, own in zip(models, encodings, strict=True)]
+        filled = fill_blanks(models, [asked], cuts)
+        return float(np.log(filled.probabilities[0, filled.words.index("horse")]))
 
-    found = blank_effects(members, encodings, asked, "horse")
+    found = blank_effects(models, encodings, asked, "horse")
     assert found is not None
     assert found.each.shape == (1, len(found.concepts))
     for column, word in enumerate(found.concepts):
@@ -204,27 +204,25 @@ def test_the_effect_on_a_filled_word_is_on_its_mean_probability(
         assert float(found.each[0, column]) == pytest.approx(expected, abs=1e-4)
     expected = log_probability() - log_probability(*found.concepts)
     assert float(found.together[0]) == pytest.approx(expected, abs=1e-4)
-    assert float(found.each.abs().max()) > 0.05
+    assert float(np.abs(found.each).max()) > 0.05
 
 
 def test_a_clip_with_fewer_words_and_a_word_that_no_model_knows(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    member = make_member("describe", words, store)
-    [encoding] = encode([member], store, clips[0])
-    fewer = member.model.clip_encoder.replace_concepts(
-        encoding, encoding.concept_words, encoding.confidences * torch.tensor([1.0, 0.0, 1.0])
+    model = make_model("describe", words, store)
+    [encoding] = encode([model], store, clips[0])
+    fewer = model.replace_concepts(
+        encoding, encoding.concept_words, encoding.confidences * np.array([1, 0, 1], np.float32)
     )
-    found = caption_effects([member], [fewer], ("a", "xylophone", "runs"))
+    found = caption_effects([model], [fewer], ("a", "xylophone", "runs"))
     assert found is not None
-    assert list(found.concepts) == [read_by(member, encoding)[place] for place in (0, 2)]
-    assert found.each.isfinite().all()
+    assert list(found.concepts) == [read_by(model, encoding)[place] for place in (0, 2)]
+    assert np.isfinite(found.each).all()
     assert not found.each[1].any()
     assert found.each[2].any()
-    none = member.model.clip_encoder.replace_concepts(
-        encoding, encoding.concept_words, torch.zeros_like(encoding.confidences)
-    )
-    found = caption_effects([member], [none], SENTENCE)
+    none = model.replace_concepts(encoding, encoding.concept_words, np.zeros_like(encoding.confidences))
+    found = caption_effects([model], [none], SENTENCE)
     assert found is not None
     assert (found.concepts, found.each.shape, found.together.tolist()) == ((), (3, 0), [0, 0, 0])
 
@@ -236,8 +234,8 @@ def test_a_clip_with_fewer_words_and_a_word_that_no_model_knows(
 def test_a_model_that_reads_no_concept_words_has_no_effects(
     overrides: tuple[str, ...], words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    member = make_member("describe", words, store, *overrides)
-    assert caption_effects([member], encode([member], store, clips[0]), SENTENCE) is None
-    member = make_member("fill", words, store, *overrides)
-    encodings = encode([member], store, clips[0])
-    assert blank_effects([member], encodings, AskedBlank("a ___ runs", 0), "dog") is None
+    model = make_model("describe", words, store, *overrides)
+    assert caption_effects([model], encode([model], store, clips[0]), SENTENCE) is None
+    model = make_model("fill", words, store, *overrides)
+    encodings = encode([model], store, clips[0])
+    assert blank_effects([model], encodings, AskedBlank("a ___ runs", 0), "dog") is None

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from ctsan.model.beam_search import _highest, beam_search
+from ctsan.model.beam_search import Floats, Ints, _highest, beam_search
 from ctsan.model.caption_decoder import CaptionDecoder
 from ctsan.model.lstm import LayerNormLSTM, State
 from ctsan.model.semantic_attention import (
@@ -149,18 +148,36 @@ def test_each_attention_can_be_left_out(with_input: bool, with_output: bool) -> 
 
 
 class Markov:
-    """A decoder whose next word depends on the last one only, so that all sentences can be enumerated."""
+    """A decoder whose next word depends on the last one only, so that all sentences can be enumerated.
+
+    The state of a row is its clip. `searched` has the clips of each step, and how many rows there were.
+    """
 
     def __init__(self, words: int, clips: int) -> None:
-        self.table = draw(clips, words, words, seed=4).mul(2).log_softmax(dim=-1)
-        self.state = State(torch.arange(clips).view(1, -1, 1).double(), torch.zeros(1, clips, 1))
+        self.table: Any = draw(clips, words, words, seed=4).mul(2).log_softmax(dim=-1).numpy()
+        self.clips = np.arange(clips)
+        self.searched: list[tuple[tuple[int, ...], int]] = []
 
-    def __call__(self, last: Tensor, state: State, clips: tuple[int, ...]) -> tuple[Tensor, State]:
-        own = state.hidden[0, :, 0].long()
-        firsts = own.view(len(clips), -1)[:, :1]
-        assert (own.view(len(clips), -1) == firsts).all()  # as many rows of each clip
-        assert (firsts[:, 0] - firsts[0]).tolist() == [clip - clips[0] for clip in clips]
-        return self.table[own, last].clone(), state
+    @property
+    def num_clips(self) -> int:
+        return len(self.clips)
+
+    def start(self) -> Ints:
+        return self.clips
+
+    def next_words(self, last: Ints, state: Ints, clips: tuple[int, ...]) -> tuple[Floats, Ints]:
+        self.searched.append((clips, len(last)))
+        own = state.reshape(len(clips), -1)
+        assert (own == own[:, :1]).all()  # as many rows of each clip
+        assert (own[:, 0] - own[0, 0]).tolist() == [clip - clips[0] for clip in clips]
+        return self.table[state, last], state
+
+    def select(self, state: Ints, rows: Ints) -> Ints:
+        return state[rows]
+
+    def normalise(self) -> None:
+        """Make probabilities of a table that was changed."""
+        self.table = torch.from_numpy(self.table).log_softmax(dim=-1).numpy()
 
     def enumerate(self, clip: int, max_words: int, penalty: float) -> list[tuple[tuple[int, ...], float]]:
         """Every sentence of words 2 and up between 0, the beginning, and 1, the end."""
@@ -177,7 +194,7 @@ class Markov:
 def test_a_wide_beam_finds_the_best_sentences_of_all(penalty: float) -> None:
     model = Markov(words=5, clips=3)
     found = beam_search(
-        model, model.state, begin=0, end=1, never=(), beam=60, n_best=4, max_words=5, length_penalty=penalty
+        model, begin=0, end=1, never=(), beam=60, n_best=4, max_words=5, length_penalty=penalty
     )
     for clip in range(3):
         wanted = model.enumerate(clip, 5, penalty)[:4]
@@ -187,12 +204,12 @@ def test_a_wide_beam_finds_the_best_sentences_of_all(penalty: float) -> None:
 
 def test_a_beam_of_one_is_greedy_and_forbidden_words_are_never_said() -> None:
     model = Markov(words=8, clips=4)
-    plain = beam_search(model, model.state, begin=0, end=1, never=(2,), beam=1, max_words=12)
+    plain = beam_search(model, begin=0, end=1, never=(2,), beam=1, max_words=12)
     for clip, (sentence,) in enumerate(plain):
         last = 0
         words: list[int] = []
         while len(words) < 12:
-            scores = model.table[clip, last].clone()
+            scores = model.table[clip, last].copy()
             scores[[0, 2]] = -math.inf
             if not words:
                 scores[1] = -math.inf
@@ -212,9 +229,7 @@ def test_no_ngram_is_said_twice(n: int) -> None:
 
     model = Markov(words=4, clips=4)
     model.table[:, 2:, 1] -= 2  # long sentences are likelier, which have to repeat their words
-    found = beam_search(
-        model, model.state, begin=0, end=1, never=(), beam=300, n_best=2, max_words=7, no_repeat_ngram=n
-    )
+    found = beam_search(model, begin=0, end=1, never=(), beam=300, n_best=2, max_words=7, no_repeat_ngram=n)
     for clip in range(4):
         possible = model.enumerate(clip, 7, 1.0)
         assert has_repeats(possible[0][0])
@@ -228,30 +243,22 @@ def test_a_clip_gets_the_same_sentence_alone_and_in_a_batch(enough: int | None) 
     model = Markov(words=7, clips=3)
     options: dict[str, Any] = {"begin": 0, "end": 1, "never": (), "beam": 3, "n_best": 2, "max_words": 6}
     options |= {"enough": enough}
-    together = beam_search(model, model.state, **options)
+    together = beam_search(model, **options)
     for clip in range(3):
-        state = State(model.state.hidden[:, clip : clip + 1], model.state.cell[:, clip : clip + 1])
-        assert beam_search(model, state, **options)[0] == together[clip]
+        model.clips = np.array([clip])
+        assert beam_search(model, **options)[0] == together[clip]
 
 
 def test_a_search_may_end_with_enough_sentences() -> None:
     """Each with its own score, and in fewer steps than it takes to be sure of the best."""
     model = Markov(words=5, clips=2)
     model.table[:, 2:, 1] += 2  # which end sooner
-    model.table = model.table.log_softmax(dim=-1)
-    steps = []
-
-    def next_words(last: Tensor, state: State, clips: tuple[int, ...]) -> tuple[Tensor, State]:
-        steps.append(len(last))
-        return model(last, state, clips)
-
+    model.normalise()
     lengths = []
     for enough in (None, 2):
-        steps.clear()
-        found = beam_search(
-            next_words, model.state, begin=0, end=1, never=(), beam=4, n_best=2, max_words=20, enough=enough
-        )
-        lengths.append(len(steps))
+        model.searched.clear()
+        found = beam_search(model, begin=0, end=1, never=(), beam=4, n_best=2, max_words=20, enough=enough)
+        lengths.append(len(model.searched))
         for clip, sentences in enumerate(found):
             assert len({sentence.words for sentence in sentences}) == 2
             for sentence in sentences:
@@ -259,7 +266,7 @@ def test_a_search_may_end_with_enough_sentences() -> None:
                 path = (0, *sentence.words, *([1] if ended else []))
                 own = [float(model.table[clip, a, b]) for a, b in itertools.pairwise(path)]
                 assert sentence.score == pytest.approx(sum(own) / len(own), rel=1e-6)
-        assert steps[0] == 2  # all sentences of a clip begin alike
+        assert model.searched[0] == ((0, 1), 2)  # all sentences of a clip begin alike
     assert lengths[1] < lengths[0]
 
 
@@ -267,16 +274,10 @@ def test_a_clip_with_enough_sentences_is_not_searched_for_any_longer() -> None:
     model = Markov(words=5, clips=2)
     model.table[0, 2:, 1] += 9  # all its sentences are short,
     model.table[1, 2:, 1] -= 9  # and those of the other long
-    model.table = model.table.log_softmax(dim=-1)
-    searched = []
-
-    def next_words(last: Tensor, state: State, clips: tuple[int, ...]) -> tuple[Tensor, State]:
-        searched.append(clips)
-        return model(last, state, clips)
-
-    beam_search(next_words, model.state, begin=0, end=1, never=(), beam=3, n_best=2, max_words=9, enough=3)
-    assert searched[0] == (0, 1)
-    assert searched[-1] == (1,)
+    model.normalise()
+    beam_search(model, begin=0, end=1, never=(), beam=3, n_best=2, max_words=9, enough=3)
+    assert model.searched[0][0] == (0, 1)
+    assert model.searched[-1][0] == (1,)
 
 
 @pytest.mark.parametrize("count", [3, 32, 200])
@@ -284,13 +285,14 @@ def test_the_highest_of_many_scores(count: int) -> None:
     scores = draw(4, 3210, seed=1)
     scores[1] = scores[1].sort().values
     scores[2, 40:] = -math.inf
-    values, places = _highest(scores, count)
-    assert torch.equal(values, scores.topk(count, dim=1).values)
-    assert torch.equal(scores.gather(1, places), values)
+    array: Any = scores.numpy()
+    values, places = _highest(array, count)
+    assert np.array_equal(values, scores.topk(count, dim=1).values.numpy())
+    assert np.array_equal(np.take_along_axis(array, places, axis=1), values)
     assert all(len(set(own)) == count for own in places.tolist())
 
 
 def test_more_sentences_than_the_beam_holds_are_refused() -> None:
     model = Markov(words=4, clips=1)
     with pytest.raises(ValueError, match="3 sentences from a beam of 2: widen the beam"):
-        beam_search(model, model.state, begin=0, end=1, never=(), beam=2, n_best=3)
+        beam_search(model, begin=0, end=1, never=(), beam=2, n_best=3)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from ctsan.data.batches import subsample_maps
 from ctsan.data.corpus import Clip
 from ctsan.model.concept_detector import RegionReducer
 from ctsan.tasks.channel_statistics import channel_statistics
+from ctsan.video.clip_maps import subsample_maps
 from ctsan.video.store import FeatureStore
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from built_runs import encode, run_of
 from ctsan.data.corpus import ChoiceItem, Clip, Corpus, Item, ItemTask, Split
 from ctsan.model.concept_detector import LearntConceptSource
 from ctsan.tasks.blank import BlankTask
@@ -84,9 +85,8 @@ def test_weights_that_a_checkpoint_brings_later_are_those_that_encode(
             weights.add_(torch.randn_like(weights))
     frozen = task.batch([0], mirrored=[False]).frozen
     assert frozen is not None
-    task.model.eval()
-    maps = [store[task.clips.train[0].id].maps]
-    torch.testing.assert_close(frozen.state.hidden, task._loaded.encode(maps).state.hidden)
+    live = encode(run_of("fill", settings, words, store, task.model), [store[task.clips.train[0].id].maps])
+    torch.testing.assert_close(frozen.state.hidden, live.state.hidden)
 
 
 def test_words_that_are_redrawn_and_frames_that_are_attended_to_are_not_frozen(

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-from ctsan.config import load_settings
+from built_runs import run_of
+from ctsan.config import Settings, load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, Item, ItemTask, QueryItem
-from ctsan.tasks.blank import encode_blanks
+from ctsan.inference.loading import load_model
 from ctsan.tasks.building import build_model, build_task
-from ctsan.tasks.loaded_model import LoadedModel
+from ctsan.text.sentences import encode_blanks
 from ctsan.text.vocabulary import BLANK, UNK
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
@@ -65,6 +66,10 @@ ITEMS: dict[ItemTask, Callable[[Sequence[Clip]], Sequence[Item]]] = {
 }
 
 
+def settings_of(*overrides: str) -> Settings:
+    return load_settings("laptop", (*SETTINGS, *overrides))
+
+
 def make(
     kind: ItemTask,
     words: Words,
@@ -75,7 +80,7 @@ def make(
     seed: int = 0,
 ) -> Any:
     """A task on a corpus that brings items of its own; a bare one brings none."""
-    settings = load_settings("laptop", (*SETTINGS, *overrides))
+    settings = settings_of(*overrides)
     items = ITEMS[kind](clips)
     corpus = Corpus("animals", Path(), "own", tuple(clips), {} if bare else {(kind, "train"): tuple(items)})
     model = build_model(kind, settings, words, grid=store.grid, channels=store.channels, seed=seed)
@@ -94,7 +99,8 @@ def test_it_learns_twelve_clips_by_heart(
     start: Start,
     margins: Margins,
 ) -> None:
-    task = make(kind, words, clips, store, f"detector.enabled={detector}", seed=start.seed)
+    enabled = f"detector.enabled={detector}"
+    task = make(kind, words, clips, store, enabled, seed=start.seed)
     optimiser = torch.optim.Adam(task.model.parameters(), lr=0.02)
     # At a rate that stays, the last step may be one that throws it back.
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, total_iters=steps)
@@ -109,7 +115,8 @@ def test_it_learns_twelve_clips_by_heart(
         schedule.step()
     metrics = task.evaluate()
     items = ITEMS[kind](clips)
-    margins.above("lead", lead(LoadedModel(task.model, words, max_frames=10, max_words=6), items, store), 0.3)
+    model = load_model(run_of(kind, settings_of(enabled), words, store, task.model))
+    margins.above("lead", lead(model, items, store), 0.3)
     assert metrics["R@1" if kind == "rank" else "accuracy"] == 1.0
     assert ("precision" in metrics) == (detector == "true")
     assert len(task.examples()) == len(clips)
@@ -185,4 +192,4 @@ def test_a_shown_rank_is_the_one_that_is_measured_whatever_is_equal(
     for answered in few.queries.answered(torch.zeros(3, 3)):  # ties count against the right clip
         assert [(clip.rank, clip.is_right) for clip in answered.ranked] == [(1, False), (2, False), (3, True)]
         assert answered.ranked[-1].clip == answered.clip
-        assert answered.printed["rank"] == 3
+        assert answered.output["rank"] == 3

@@ -12,9 +12,9 @@ import torch
 
 from ctsan.config import load_settings
 from ctsan.data.corpus import BlankItem, ChoiceItem, Clip, Corpus, Item, ItemTask, QueryItem
-from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.clip_encoder import ClipEncoding, reads_concepts
 from ctsan.tasks.building import build_model, build_task
-from ctsan.tasks.loaded_model import LoadedModel, reads_concepts
+from ctsan.tasks.concepts import measure_concepts
 from ctsan.tasks.registry import task_spec
 from ctsan.tasks.reliance import (
     SOURCES,
@@ -63,10 +63,8 @@ def items_of(clips: Sequence[Clip]) -> dict[ItemTask, tuple[Item, ...]]:
     }
 
 
-def make(
-    kind: str, words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str
-) -> tuple[Any, LoadedModel[Any]]:
-    """A task, and its model with large weights: its answers depend on the clip and on its words."""
+def make(kind: str, words: Words, clips: Sequence[Clip], store: FeatureStore, *overrides: str) -> Any:
+    """A task whose model has large weights: its answers depend on the clip and on its words."""
     settings = load_settings("laptop", (*SETTINGS, *overrides))
     items: Any = {(task, "train"): some for task, some in items_of(clips).items()}
     corpus = Corpus("animals", Path(), "own", tuple(clips), items)
@@ -76,35 +74,36 @@ def make(
         for name, weights in model.named_parameters():
             if "clip_encoder.detector" not in name and "gate" not in name and weights.ndim > 1:
                 weights.normal_(std=0.7, generator=generator)
-    task = build_task(kind, settings, words, store, corpus, model=model, split="train")
-    return task, LoadedModel(model, words, settings.model.max_frames, settings.decoding.max_words)
+    return build_task(kind, settings, words, store, corpus, model=model, split="train")
 
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_the_clips_own_words_give_what_is_measured_without_reliance(
     kind: str, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    task, member = make(kind, words, clips, store)
-    measured: Measured = task.measure([member])
-    found = measure_reliance(kind, task, member)
+    task = make(kind, words, clips, store)
+    measured: Measured = task.measure()
+    found = measure_reliance(kind, task)
     assert found is not None
     assert tuple(found.sources) == SOURCES
     assert found.metric == task_spec(kind).primary_metric
     assert (found.clips, found.answers) == (12, 24 if kind == "fill" else 12)
     own = found.sources["own"]
     assert own.value == pytest.approx(measured.metrics[found.metric])
-    plain = report(kind, measured, [member], clips, store, java=None)
+    encoder, max_frames = task.model.clip_encoder, task.clips.max_frames
+    concepts = measure_concepts(encoder, words.concepts, clips, store, max_frames=max_frames)
+    plain = report(kind, measured, concepts, clips, java=None)
     assert (own.value, own.interval) == (plain.metrics[found.metric], plain.intervals[found.metric])
     assert (own.difference, own.changed) == (None, 0)
-    assert answers_by_source(task, member, ["own"])["own"] == measured.answers
+    assert answers_by_source(task, ["own"])["own"] == measured.answers
 
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_differences_and_changed_answers_are_those_of_the_answers(
     kind: str, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    task, member = make(kind, words, clips, store)
-    answers, found = answers_by_source(task, member, SOURCES), measure_reliance(kind, task, member)
+    task = make(kind, words, clips, store)
+    answers, found = answers_by_source(task, SOURCES), measure_reliance(kind, task)
     assert found is not None
     key = {"describe": None, "fill": "answer", "choose": "choice", "rank": "first"}[kind]
     shown = {
@@ -132,14 +131,14 @@ def test_differences_and_changed_answers_are_those_of_the_answers(
 def test_without_words_a_model_answers_as_with_gates_at_zero(
     kind: str, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    task, member = make(kind, words, clips, store)
-    without = answers_by_source(task, member, ["none"])
+    task = make(kind, words, clips, store)
+    without = answers_by_source(task, ["none"])
     assert without["none"] != without["own"]
     with torch.no_grad():
-        for name, weights in member.model.named_parameters():
+        for name, weights in task.model.named_parameters():
             if name.endswith("gate"):
                 weights.zero_()
-    closed = answers_by_source(task, member, ["none", "another"])
+    closed = answers_by_source(task, ["none", "another"])
     assert comparable(closed["own"]) == comparable(without["none"])
     assert comparable(closed["another"]) == comparable(closed["own"])
 
@@ -158,12 +157,12 @@ class Watched:
     """A task that keeps what it is asked to measure."""
 
     def __init__(self, task: Any) -> None:
-        self.task, self.clips = task, task.clips
+        self.task, self.clips, self.model = task, task.clips, task.model
         self.seen: list[ClipEncoding] = []
 
-    def measure(self, members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding]) -> Measured:
-        self.seen += encodings
-        measured: Measured = self.task.measure(members, encodings)
+    def measure(self, encoding: ClipEncoding) -> Measured:
+        self.seen.append(encoding)
+        measured: Measured = self.task.measure(encoding)
         return measured
 
 
@@ -172,15 +171,15 @@ def test_words_and_confidences_are_those_of_their_source(
     weighted: bool, words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     """And nothing else of a clip changes; its vectors are those of its words."""
-    task, member = make("describe", words, clips, store, f"detector.confidence_weighted={weighted}".lower())
+    task = make("describe", words, clips, store, f"detector.confidence_weighted={weighted}".lower())
     watched: Any = Watched(task)
-    answers_by_source(watched, member, SOURCES)
+    answers_by_source(watched, SOURCES)
     own, another, random, none, oracle = watched.seen
     for each in watched.seen:
         assert torch.equal(each.state.hidden, own.state.hidden)
         assert torch.equal(each.state.cell, own.state.cell)
         with torch.inference_mode():
-            vectors = member.model.clip_encoder.embed_concepts(each.concept_words, each.confidences)
+            vectors = task.model.clip_encoder.embed_concepts(each.concept_words, each.confidences)
         assert torch.equal(each.concepts, vectors)
     others = permute_clips(clips)
     assert torch.equal(another.concept_words, own.concept_words[others])
@@ -197,7 +196,7 @@ def test_words_and_confidences_are_those_of_their_source(
         assert sure == [1, 1, 0]  # their captions hold two candidates
         assert {names[word] for word in drawn[:2]} == set(clip.id.split())
     again: Any = Watched(task)
-    answers_by_source(again, member, SOURCES)
+    answers_by_source(again, SOURCES)
     for first, second in zip(watched.seen, again.seen, strict=True):
         assert torch.equal(first.concepts, second.concepts)
 
@@ -240,11 +239,11 @@ def test_only_measured_clips_exchange_their_words(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
     some = [replace(clip, captions=()) if place < 4 else clip for place, clip in enumerate(clips)]
-    task, member = make("describe", words, clips, store)
+    task = make("describe", words, clips, store)
     task.clips.validation = some
-    task._references = {clip.id: clip.captions for clip in some if clip.captions}
+    task.references = {clip.id: clip.captions for clip in some if clip.captions}
     watched: Any = Watched(task)
-    answers = answers_by_source(watched, member, ["another"])
+    answers = answers_by_source(watched, ["another"])
     own, another = watched.seen
     assert len(answers["another"]) == 8
     assert torch.equal(another.concepts[:4], own.concepts[:4])
@@ -283,11 +282,11 @@ def test_models_without_concept_words_are_known(
 def test_where_there_is_nothing_to_ask_nothing_is_measured(
     words: Words, clips: list[Clip], store: FeatureStore
 ) -> None:
-    task, member = make("choose", words, clips, store)
+    task = make("choose", words, clips, store)
     task.items = []
-    assert measure_reliance("choose", task, member) is None
+    assert measure_reliance("choose", task) is None
 
 
 def test_one_clip_has_no_other(words: Words, clips: list[Clip], store: FeatureStore) -> None:
-    task, member = make("describe", words, clips[:1], store)
-    assert list(answers_by_source(task, member, SOURCES)) == ["own", "random", "none", "oracle"]
+    task = make("describe", words, clips[:1], store)
+    assert list(answers_by_source(task, SOURCES)) == ["own", "random", "none", "oracle"]

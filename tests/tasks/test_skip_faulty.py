@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from built_runs import BuiltRun, built_run, loaded, run_of
 from ctsan.config import DecodingSettings, RerankSettings
 from ctsan.data.corpus import Clip, Corpus
 from ctsan.evaluation.grammar import grammar_fault
-from ctsan.extensions.dual_encoder import DualEncoder
-from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.description_model import DescriptionModel
+from ctsan.inference.captioning import Hypothesis, caption_clips
 from ctsan.tasks.building import build_model, build_task
-from ctsan.tasks.captioning import Captioner, Hypothesis, caption_clips
 from ctsan.tasks.description import DescriptionTask
-from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.registry import task_settings
 from ctsan.text.vocabulary import PAD
 from ctsan.text.words import Words
@@ -46,7 +43,7 @@ def make_task(words: Words, clips: Sequence[Clip], store: FeatureStore, *overrid
 
 
 @pytest.fixture(scope="module")
-def taught(words: Words, clips: list[Clip], store: FeatureStore) -> LoadedModel[DescriptionModel]:
+def taught(words: Words, clips: list[Clip], store: FeatureStore) -> BuiltRun:
     """A model that was told the faulty sentence twice as often as the right one."""
     dog = replace(clips[0], captions=(FAULTY, FAULTY, RIGHT))
     task = make_task(words, [dog], store, "decoding.skip_faulty=false")
@@ -57,30 +54,29 @@ def taught(words: Words, clips: list[Clip], store: FeatureStore) -> LoadedModel[
         adam.zero_grad()
         torch.autograd.backward(sum(task.losses(batch).values(), start=torch.zeros(())))
         adam.step()
-    return LoadedModel(task.model.eval(), words, task.clips.max_frames, 6)
+    return run_of("describe", task_settings("describe", "laptop", SMALL), words, store, task.model)
 
 
-def judge(words: Words, store: FeatureStore) -> LoadedModel[DualEncoder]:
+def judge(words: Words, store: FeatureStore) -> BuiltRun:
     settings = task_settings("embed", "laptop", ("retrieval.phrases=0", "retrieval.joint_dim=4"))
-    model = build_model("embed", settings, words, grid=store.grid, channels=store.channels, seed=0)
-    return LoadedModel(model.eval(), words, 10, 6)
+    return built_run("embed", settings, words, store, seed=0)
 
 
 @pytest.mark.parametrize("reranked", [False, True])
 def test_the_likeliest_sentence_without_a_fault_is_said(
     words: Words,
     store: FeatureStore,
-    taught: LoadedModel[DescriptionModel],
+    taught: BuiltRun,
     clips: list[Clip],
     reranked: bool,
 ) -> None:
-    members: list[Captioner] = [taught, judge(words, store)] if reranked else [taught]
-    encodings: list[ClipEncoding] = [member.encode([store[clips[0].id].maps]) for member in members]
+    models = loaded([taught, judge(words, store)] if reranked else [taught])
+    encodings = [model.encode([store[clips[0].id].maps]) for model in models]
 
     def said(*, beam: int = 3, n_best: int = 1, skip_faulty: bool) -> list[Hypothesis]:
         decoding = DecodingSettings(beam=beam, max_words=6, skip_faulty=skip_faulty)
         [found] = caption_clips(
-            members, encodings, decoding, RerankSettings(embedding_weight=0), n_best=n_best
+            models, encodings, decoding, RerankSettings(embedding_weight=0), n_best=n_best
         )
         return found
 
@@ -95,6 +91,25 @@ def test_the_likeliest_sentence_without_a_fault_is_said(
     in_order = sorted(skipped, key=lambda each: (grammar_fault(each.text) is not None, -each.score))
     assert skipped == in_order
     assert FAULTY in {each.text for each in skipped[1:]}
+
+
+@pytest.mark.parametrize(
+    ("skip_faulty", "beam", "said"), [(False, 3, FAULTY), (True, 3, RIGHT), (True, 1, FAULTY)]
+)
+def test_a_task_measures_what_is_said(
+    words: Words,
+    store: FeatureStore,
+    taught: BuiltRun,
+    clips: list[Clip],
+    skip_faulty: bool,
+    beam: int,
+    said: str,
+) -> None:
+    overrides = (f"decoding.skip_faulty={skip_faulty}".lower(), f"decoding.beam={beam}")
+    task = make_task(words, clips[:1], store, *overrides)
+    task.model.load_state_dict(taught.model.state_dict())
+    task.model.eval()
+    assert task.measure().answers == {clips[0].id: said}
 
 
 def test_a_caption_with_a_fault_is_learnt_only_where_the_clip_has_no_other(

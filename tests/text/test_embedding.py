@@ -97,10 +97,10 @@ def test_missing_cut_and_foreign_files_are_told_apart(
         load_embedding(file, vocabulary)
     save_embedding(file, embedding, vocabulary)
     file.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(WordsError, match=r"embedding\.safetensors: this is not a complete safetensors file"):
+    with pytest.raises(WordsError, match=r"embedding\.safetensors: it is not a whole safetensors file"):
         load_embedding(file, vocabulary)
     file.write_bytes(b"")
-    with pytest.raises(WordsError, match="this is not a complete safetensors file"):
+    with pytest.raises(WordsError, match="it is not a whole safetensors file"):
         load_embedding(file, vocabulary)
     save_file({"embedding": embedding}, file)
     with pytest.raises(WordsError, match="its format is 'unknown', not 'ctsan-embedding'"):

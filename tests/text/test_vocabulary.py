@@ -65,10 +65,11 @@ def damage(**changes: object) -> str:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"format":\n oops', r"vocabulary\.json:2: this is not JSON"),
-        ("[]", r"its format is 'unknown', not 'ctsan-vocabulary'"),
+        ('{"format":\n oops', r"vocabulary\.json: it is not JSON \(Expecting value: line 2"),
+        ("[]", r"it holds a list where an object should be"),
+        ("{}", r"its format is 'unknown', not 'ctsan-vocabulary'"),
         (damage(format="ctsan-concepts"), r"its format is 'ctsan-concepts', not 'ctsan-vocabulary'"),
-        (damage(version=2), r"its version is 2 and this ctsan reads version 1\. Use the ctsan that made it"),
+        (damage(version=2), r"its version is 2, and this ctsan reads version 1\. Use the ctsan that made it"),
         (damage(special=["<pad>"]), r"its special tokens are not <pad> <unk> <bos> <eos> <blank>"),
         (damage(words=["dog"]), r"'words' does not give a whole number for each word"),
         (damage(words={"dog": "4"}), r"'words' does not give a whole number for each word"),
@@ -88,7 +89,7 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path, content: str, mess
 def test_missing_unreadable_and_binary_files_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(WordsError, match="there is no such file"):
         Vocabulary.load(tmp_path / "none.json")
-    with pytest.raises(WordsError, match="it cannot be read"):
+    with pytest.raises(WordsError, match="it is a folder"):
         Vocabulary.load(tmp_path)
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(WordsError, match="not UTF-8"):

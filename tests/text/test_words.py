@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import json
 import os
 import subprocess
 import sys
@@ -8,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ctsan.errors import WordsError
+from ctsan.errors import StorageError, WordsError
 from ctsan.text.concepts import Concept, Concepts
+from ctsan.text.embedding import save_embedding
 from ctsan.text.vocabulary import SPECIALS, Vocabulary
 from ctsan.text.words import Words, prepare_words
 
@@ -127,3 +130,73 @@ def test_new_vectors_are_turned_to_lie_among_the_old_ones() -> None:
 def test_words_of_corpora_that_share_none_stand_side_by_side() -> None:
     old, new = words_of({"a": np.ones(2)}), words_of({"b": np.full(2, 2.0)})
     assert old.extended_by(new).embedding[-2:].tolist() == [[1, 1], [2, 2]]
+
+
+def spoilt(embedding: np.ndarray, how: str) -> np.ndarray:
+    match how:
+        case "nan":
+            embedding = embedding.copy()
+            embedding[7, 3] = np.nan
+        case "float64":
+            embedding = embedding.astype(np.float64)
+        case "flat":
+            embedding = embedding.reshape(-1)
+        case "short":
+            embedding = embedding[:-1]
+        case "empty":
+            embedding = embedding[:, :0]
+    return embedding
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("nan", "it holds values that are infinite or no number"),
+        ("float64", "its word vectors are float64 of the shape"),
+        ("flat", "its word vectors are float32 of the shape"),
+        ("short", "word vectors for"),
+        ("empty", "its word vectors are float32 of the shape"),
+    ],
+)
+def test_damaged_vectors_are_refused(words: Words, tmp_path: Path, how: str, said: str) -> None:
+    words.save(tmp_path)
+    file = tmp_path / "embedding.safetensors"
+    save_embedding(file, spoilt(words.embedding, how), words.vocabulary)
+    with pytest.raises(WordsError, match=said) as caught:
+        Words.load(tmp_path)
+    assert str(caught.value).startswith(f"{file}: ")
+
+
+@pytest.mark.parametrize("word", ["\ud800", "", "two words", "a\0", "a\nb"])
+@pytest.mark.parametrize("name", ["vocabulary.json", "concepts.json"])
+def test_what_cannot_be_a_word_is_refused(words: Words, tmp_path: Path, name: str, word: str) -> None:
+    words.save(tmp_path)
+    file = tmp_path / name
+    first = json.dumps(words.concepts.words[0])
+    file.write_text(file.read_text(encoding="utf-8").replace(first, json.dumps(word), 1), encoding="utf-8")
+    with pytest.raises(WordsError) as caught:
+        Words.load(tmp_path)
+    assert str(caught.value).startswith(f"{file}: ")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_full_disk_leaves_the_words_that_were_there(
+    words: Words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_there: bool
+) -> None:
+    out = tmp_path / "words"
+    if is_there:
+        words.save(out)
+    before = {path.name: path.read_bytes() for path in out.iterdir()} if is_there else {}
+    write_bytes = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if name in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_bytes(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StorageError, match=f"^{out}/{name}: No space left on device. Free some space"):
+        words.save(out)
+    assert ({path.name: path.read_bytes() for path in out.iterdir()} if is_there else {}) == before
+    assert out.exists() == is_there

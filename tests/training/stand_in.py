@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import TaskClips
-from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.task import Example, Measured
 
 
@@ -69,9 +68,7 @@ class StandIn:
     def clips(self) -> TaskClips:
         raise NotImplementedError  # the loop has no need of them
 
-    def measure(
-        self, members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding] | None = None
-    ) -> Measured:
+    def measure(self, encoding: ClipEncoding | None = None) -> Measured:
         raise NotImplementedError  # nor of this
 
     @property

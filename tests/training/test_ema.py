@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from ctsan.config import load_settings
-from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
+from ctsan.runs.checkpoint import load_weights
+from ctsan.runs.run_folder import CHECKPOINT_FILE
+from ctsan.runs.weights import WEIGHTS_FILE
 from ctsan.training.ema import AveragedWeights
 from ctsan.training.loop import train_loop
 from training.stand_in import StandIn

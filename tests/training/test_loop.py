@@ -19,7 +19,8 @@ import torch
 
 from ctsan.config import PROFILES, OptimiserSettings, load_settings
 from ctsan.errors import RunError
-from ctsan.runs.checkpoint import WEIGHTS_FILE, load_weights
+from ctsan.runs.checkpoint import load_weights
+from ctsan.runs.weights import WEIGHTS_FILE
 from ctsan.training.loop import Progress, Result, train_loop
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from ctsan.training.sampler import batches_in_epoch, batches_of, mirrored_in, move, read_ahead

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from ctsan.runs.checkpoint import WEIGHTS_FILE, load_weights
+from ctsan.runs.checkpoint import load_weights
+from ctsan.runs.weights import WEIGHTS_FILE
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from ctsan.training.processes import Processes
 from training.stand_in import StandIn

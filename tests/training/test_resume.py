@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from ctsan.config import load_settings
-from ctsan.errors import RunError, UsageError
-from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
+from ctsan.errors import RunError, StorageError, UsageError
+from ctsan.runs.checkpoint import load_weights
+from ctsan.runs.run_folder import CHECKPOINT_FILE
+from ctsan.runs.weights import WEIGHTS_FILE
 from ctsan.training.loop import Result, train_loop
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from training.stand_in import StandIn
@@ -212,3 +217,127 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
             run(tmp_path)
         other.kill()  # and the lock goes with it
     assert run(tmp_path).steps == 18
+
+
+def rewrite(
+    file: Path,
+    tensors: Callable[[dict[str, torch.Tensor]], object] | None = None,
+    header: Callable[[dict[str, Any]], object] | None = None,
+) -> None:
+    """Rewrite a checkpoint with tensors or a header that are changed in place."""
+    with safe_open(file, framework="pt") as opened:
+        stored = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+        fields = json.loads(opened.metadata()["ctsan"])
+    if tensors is not None:
+        tensors(stored)
+    if header is not None:
+        header(fields)
+    save_file(stored, file, metadata={"ctsan": json.dumps(fields)})
+
+
+CHECKPOINTS: dict[str, tuple[str, Callable[[dict[str, Any]], object], str]] = {
+    "no state": ("header", lambda h: h.pop("state"), "it has no 'state'"),
+    "a state without a step": ("header", lambda h: h["state"].pop("step"), "it has no 'step'"),
+    "a negative step": ("header", lambda h: h["state"].update(step=-1), "its 'step' is -1, not from 0 to"),
+    "a step of text": ("header", lambda h: h["state"].update(step="9"), "its 'step' is '9', not a whole"),
+    "a score of null": ("header", lambda h: h["state"].update(best_score=None), "its 'best_score' is not"),
+    "a score that is no number": (
+        "header",
+        lambda h: h["state"].update(best_score=float("nan")),
+        "its 'best_score' is not a number",
+    ),
+    "no settings": ("header", lambda h: h.pop("settings"), "it has no 'settings'"),
+    "settings as a list": ("header", lambda h: h.update(settings=[1]), "its 'settings' is"),
+    "a section as a number": (
+        "header",
+        lambda h: h["settings"].update(training=3),
+        "not sections of settings",
+    ),
+    "examples of text": ("header", lambda h: h.update(num_examples="21"), "its 'num_examples' is '21'"),
+    "a weight that is no number": (
+        "tensors",
+        lambda t: t["model/inner.bias"][:1].fill_(float("nan")),
+        "infinite or no number",
+    ),
+    "a moment of another shape": (
+        "tensors",
+        lambda t: t.update({"optimiser/0/exp_avg": torch.zeros(3)}),
+        "'optimiser/0/exp_avg' belongs to no weights",
+    ),
+    "a moment of no weights": (
+        "tensors",
+        lambda t: t.update({"optimiser/99/exp_avg": torch.zeros(3)}),
+        "'optimiser/99/exp_avg' belongs to no weights",
+    ),
+    "a moment without a number": (
+        "tensors",
+        lambda t: t.update({"optimiser/x/exp_avg": torch.zeros(3)}),
+        "'optimiser/x/exp_avg' belongs to no weights",
+    ),
+    "a moment is missing": (
+        "tensors",
+        lambda t: t.pop("optimiser/0/exp_avg"),
+        "it lacks tensors of the optim",
+    ),
+    "an average is missing": (
+        "tensors",
+        lambda t: t.pop("average/inner.bias"),
+        "averaged weights do not fit",
+    ),
+    "an average of another shape": (
+        "tensors",
+        lambda t: t.update({"average/inner.bias": torch.zeros(3)}),
+        "its averaged weights do not fit the model: inner.bias",
+    ),
+}
+
+
+@pytest.mark.parametrize(("part", "change", "said"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+def test_a_damaged_checkpoint_is_named_with_its_fault(
+    tmp_path: Path, undisturbed: Path, part: str, change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    rewrite(tmp_path / CHECKPOINT_FILE, **{part: change})
+    with pytest.raises(RunError) as caught:
+        run(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / CHECKPOINT_FILE}: it is damaged (")
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("Put it back from a copy, or name another folder for a new run.")
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("moment", [1, 2, 5, 9, 14])
+def test_a_disk_that_fills_up_while_training_is_one_message_and_training_goes_on(
+    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Whichever file is written when it happens: the metrics, the weights or the checkpoint."""
+    calls = iter(range(1, 1000))
+    syncs = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: full() if next(calls) >= moment else syncs(file))
+    with pytest.raises(StorageError, match=f"^{tmp_path}/.*: No space left on device. Free some space"):
+        run(tmp_path)
+    monkeypatch.undo()
+    run(tmp_path)
+    assert outcome(tmp_path) == outcome(undisturbed)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a limit of file sizes")
+@pytest.mark.parametrize("limit", [10, 300, 1_500])
+def test_a_limit_of_file_sizes_is_one_message(tmp_path: Path, limit: int) -> None:
+    """A real error of the system, in the middle of a file."""
+    program = (
+        "import resource, sys; from pathlib import Path; from ctsan.errors import StorageError\n"
+        "from training.test_resume import run\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+        "try:\n    run(Path(sys.argv[1]))\nexcept StorageError as error:\n    print(error)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert result.stderr == ""
+    assert result.stdout.startswith(f"{tmp_path}/")
+    assert result.stdout.endswith("File too large. Write to a file system that takes larger files.\n")
+    assert not list(tmp_path.glob(".*.tmp"))

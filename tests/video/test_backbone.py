@@ -176,7 +176,7 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a file of plain tensors"):
         load_trunk(find_backbone("resnet50", tmp_path / "w.pth"))
     (tmp_path / "w.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(UsageError, match="a damaged safetensors file"):
+    with pytest.raises(UsageError, match="a damaged weights file"):
         find_backbone("resnet50", tmp_path / "w.safetensors")
     with pytest.raises(UsageError, match="there is no such weights file"):
         find_backbone("resnet50", tmp_path / "missing.pth")

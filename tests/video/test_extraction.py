@@ -270,7 +270,7 @@ def test_arrays_of_others_with_and_without_a_grid(tmp_path: Path) -> None:
             np.zeros((3, 9), dtype=np.float32),
             "its maps are 1×1×9, those of the other clips 1×1×8. Export all",
         ),
-        (np.array([{"a": 1}], dtype=object), "not a plain .npy array"),
+        (np.array([{"a": 1}], dtype=object), "it is not a whole .npy array"),
     ],
 )
 def test_each_kind_of_bad_array_has_its_own_message(tmp_path: Path, array: np.ndarray, message: str) -> None:
@@ -286,13 +286,13 @@ def test_an_archive_is_no_array(tmp_path: Path) -> None:
     np.savez(tmp_path / "bad.npz", a=np.zeros((3, 8), dtype=np.float32))
     (tmp_path / "bad.npz").rename(tmp_path / "bad.npy")
     report = import_features(arrays_of(["good", "bad"], tmp_path), tmp_path / "f", name="mine")
-    assert "an archive of arrays, not a .npy" in report.unreadable["bad"]
+    assert "it is not a .npy array. Save one array of numbers per clip" in report.unreadable["bad"]
 
 
 def test_no_readable_array_at_all(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(b"no array")
     with pytest.raises(
-        StoreError, match=r"None of the 2 arrays can be read. The first: .*a\.npy: not a plain"
+        StoreError, match=r"None of the 2 arrays can be read. The first: .*a\.npy: it is not a \.npy array"
     ):
         import_features(arrays_of(["gone", "a"], tmp_path), tmp_path / "f", name="mine")
     with pytest.raises(StoreError, match="there is no such folder. Give the one that holds the .npy files"):

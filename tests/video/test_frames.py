@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from clip_making import counting, encode, numbers, set_rotation
 from ctsan.errors import VideoError
 from ctsan.video.frames import MAX_FRAMES, SPACING, probe, sample_frames, sample_times
+from ctsan.video.video_file import pixel_limit
 
 
 @pytest.fixture
@@ -315,3 +316,16 @@ def test_names_that_ffmpeg_would_take_for_addresses(tmp_path: Path, clip: Path) 
     odd = tmp_path / "concat: a|b, été #1.mp4"
     shutil.copy(clip, odd)
     assert len(sample_frames(odd, size=16).times) == 10
+
+
+@pytest.mark.parametrize("ending", [".mp4", ".mkv", ".avi", ".webm", ".gif"])
+def test_frames_beyond_the_pixel_limit_are_not_decoded(tmp_path: Path, ending: str) -> None:
+    path = encode(tmp_path / f"clip{ending}", counting(12, size=(480, 640)))
+    with pixel_limit(480 * 640):
+        assert probe(path).width == 640
+        assert len(sample_frames(path, size=16).pixels) > 0
+    with pixel_limit(480 * 640 // 2):
+        for read in (lambda: probe(path), lambda: sample_frames(path, size=16)):
+            with pytest.raises(VideoError):
+                read()
+    assert probe(path).width == 640

@@ -49,9 +49,35 @@ def test_cuts_are_found_and_motion_cuts_nothing(tmp_path: Path, pan: int) -> Non
     ]
 
 
-def test_tiny_shots_go_to_the_one_before(tmp_path: Path) -> None:
-    shots = shots_of(film(tmp_path / "film.mp4", 0.5, 2, 0.4, 3))
-    assert [shot.start for shot in shots] == [pytest.approx(0), pytest.approx(2.9, abs=0.05)]
+def shade(level: int, seconds: float) -> Iterator[NDArray[np.uint8]]:
+    """The left `level` of four quarters of the picture are white."""
+    picture = np.zeros((48, 64, 3), np.uint8)
+    picture[:, : 16 * level] = 255
+    yield from [picture] * round(24 * seconds)
+
+
+@pytest.mark.parametrize(
+    ("levels", "starts"),
+    [
+        ((0, 3, 4), [0, 2]),  # the short shot is more like the next: the cut after it is dropped
+        ((0, 1, 4), [0, 2.4]),  # more like the one before
+        ((1, 4, 1), [0, 2.4]),  # alike: the one before
+    ],
+)
+def test_a_tiny_shot_goes_to_the_neighbour_that_it_differs_from_less(
+    tmp_path: Path, levels: tuple[int, ...], starts: list[float]
+) -> None:
+    lengths = (2, 0.4, 3)
+    frames = itertools.chain.from_iterable(map(shade, levels, lengths))
+    shots = shots_of(encode(tmp_path / "film.mp4", frames))
+    assert [shot.start for shot in shots] == [pytest.approx(start, abs=0.05) for start in starts]
+
+
+def test_a_tiny_shot_at_either_end_goes_to_its_only_neighbour(tmp_path: Path) -> None:
+    shots = shots_of(film(tmp_path / "film.mp4", 0.3, 2, 2, 0.3))
+    assert [(shot.start, shot.end) for shot in shots] == [
+        pytest.approx(pair, abs=0.05) for pair in ((0, 2.3), (2.3, 4.6))
+    ]
 
 
 def test_long_shots_are_split_and_follow_each_other(tmp_path: Path) -> None:

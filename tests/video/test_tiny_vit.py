@@ -10,13 +10,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 from skimage import data
 from skimage.transform import resize
 
+from ctsan.errors import UsageError
 from ctsan.video.backbones import BACKBONES, DEFAULT_BACKBONE, find_backbone
 from ctsan.video.backbones.tiny_vit import WindowAttention, tiny_vit
+from ctsan.video.backbones.tiny_vit_graph import tiny_vit_graph
 from ctsan.video.backbones.weights import read_state
-from ctsan.video.engine import Pixels, load_engine
+from ctsan.video.engine import ENGINES, TOLERANCE, Pixels, load_engine
 
 NAME = "tiny-vit-5m"
 _ORIGINAL = os.environ.get("CTSAN_TINY_VIT")  # tiny_vit_5m_224_in22k_patch.onnx, where it is there
@@ -33,6 +36,25 @@ def photograph(name: str) -> Pixels:
 def test_it_is_the_default_and_small_enough_to_carry() -> None:
     assert DEFAULT_BACKBONE == NAME
     assert find_backbone(NAME).weights.stat().st_size <= 12_000_000
+
+
+def test_its_graph_is_the_network_of_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written without PyTorch, for any number of frames. `load_engine` runs it from the cache."""
+    monkeypatch.setenv("CTSAN_CACHE", str(tmp_path))
+    backbone, frames = find_backbone(NAME), np.stack([photograph("astronaut"), photograph("coffee")])
+    maps = [load_engine(backbone, engine=engine)(frames) for engine in ENGINES[::2]]  # and OpenVINO between
+    assert maps[0].dtype == maps[1].dtype == np.float16
+    np.testing.assert_allclose(maps[0], maps[1], rtol=0, atol=TOLERANCE)
+
+
+def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "weights.safetensors"
+    save_file({"stem.0.weight": np.zeros((32, 3, 3, 3), np.float16)}, file)
+    with pytest.raises(UsageError, match="not the weights of tiny-vit-5m .'stem.0.bias' is missing"):
+        tiny_vit_graph(file, BACKBONES[NAME])
+    file.write_bytes(b"something else")
+    with pytest.raises(UsageError, match="a damaged weights file"):
+        tiny_vit_graph(file, BACKBONES[NAME])
 
 
 @pytest.mark.parametrize("size", [3, 4])  # the window that was learnt is 4

@@ -80,9 +80,13 @@ class PooledEncoder(MeanPooling):
         self, maps: Tensor, frame_is_real: Tensor, concept_scores: Tensor | None = None
     ) -> ClipEncoding:
         encoding = super().forward(maps, frame_is_real, concept_scores)
-        seen = self.see(F.dropout(encoding.state.top, self.channel_dropout, self.training)).tanh()  # (B, D)
-        hidden = self.begin(seen).tanh()[None]
-        return encoding._replace(state=State(hidden, torch.zeros_like(hidden)), concepts=seen[:, None])
+        clip_feature = self.see(
+            F.dropout(encoding.state.top, self.channel_dropout, self.training)
+        ).tanh()  # (B, D)
+        hidden = self.begin(clip_feature).tanh()[None]
+        return encoding._replace(
+            state=State(hidden, torch.zeros_like(hidden)), concepts=clip_feature[:, None]
+        )
 
 
 class PooledDecoder(Decoder):
@@ -108,7 +112,7 @@ class PooledDecoder(Decoder):
     def forward(
         self,
         words: Tensor,
-        seen: Tensor,
+        concepts: Tensor,
         state: State,
         related: None = None,  # noqa: ARG002  # as of the other decoders
         is_scored: Tensor | None = None,
@@ -118,7 +122,7 @@ class PooledDecoder(Decoder):
         Args:
             is_scored: as in `CaptionDecoder`.
         """
-        read = F.dropout(self.from_word(words), self.dropout, self.training)
-        hidden, state = self.lstm(torch.cat([read, seen.expand(-1, words.shape[1], -1)], dim=2), state)
-        meant = self.to_word(F.dropout(steps_of(hidden, is_scored), self.dropout, self.training))
-        return Decoded(self.say(meant), None, None), state
+        inputs = F.dropout(self.from_word(words), self.dropout, self.training)
+        hidden, state = self.lstm(torch.cat([inputs, concepts.expand(-1, words.shape[1], -1)], dim=2), state)
+        outputs = self.to_word(F.dropout(steps_of(hidden, is_scored), self.dropout, self.training))
+        return Decoded(self.say(outputs), None, None), state

@@ -34,7 +34,7 @@ class NearestWords(ConceptSource):
         self.register_buffer("known_words", torch.zeros(0, num_concepts, dtype=torch.long))
         self.register_buffer("known_shares", torch.zeros(0, num_concepts))
 
-    def know(self, means: Tensor, shares: Tensor) -> None:
+    def fit(self, means: Tensor, shares: Tensor) -> None:
         """Store the training clips.
 
         Args:

@@ -44,11 +44,11 @@ class S2VTStack(nn.Module):
     ) -> tuple[Tensor, State]:
         """Frames (B, T, D) and words (B, T, E) to outputs of the second LSTM, (B, T, D), and both states."""
         watching, speaking = (State(state.hidden[[n]], state.cell[[n]]) for n in range(2))
-        seen, first = self.watch(frames, watching, is_real)
-        seen = F.dropout(seen, self.dropout, self.training)
-        said, second = self.speak(torch.cat([seen, words], dim=2), speaking, is_real)
+        video, first = self.watch(frames, watching, is_real)
+        video = F.dropout(video, self.dropout, self.training)
+        outputs, second = self.speak(torch.cat([video, words], dim=2), speaking, is_real)
         hidden, cell = (torch.cat(pair) for pair in zip(first, second, strict=True))
-        return said, State(hidden, cell)
+        return outputs, State(hidden, cell)
 
 
 class S2VTDecoder(Decoder):

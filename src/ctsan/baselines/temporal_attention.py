@@ -81,8 +81,8 @@ class TemporalAttentionDecoder(Decoder):
 
     def related(self, concepts: Tensor) -> Tensor:
         """Projected frames (B, N, D), the same at every step. `concepts` holds the frames."""
-        seen: Tensor = self.from_frame(concepts)  # (B, N, D)
-        return seen
+        projected: Tensor = self.from_frame(concepts)  # (B, N, D)
+        return projected
 
     def forward(
         self,
@@ -102,14 +102,14 @@ class TemporalAttentionDecoder(Decoder):
         """
         words = F.dropout(words, self.dropout, self.training)
         is_real = (frames != 0).any(dim=2)  # (B, N)
-        seen = self.related(frames) if related is None else related
-        said = []
+        projected = self.related(frames) if related is None else related
+        outputs = []
         for word in words.unbind(1):
-            energy = self.weigh((self.from_state(state.top)[:, None] + seen).tanh())[..., 0]  # (B, N)
+            energy = self.weigh((self.from_state(state.top)[:, None] + projected).tanh())[..., 0]  # (B, N)
             weights = energy.masked_fill(~is_real, -torch.inf).softmax(dim=1)
             context = (weights[:, None] @ frames)[:, 0]  # φ_t, (B, D)
             state = self.lstm.step(torch.cat([word, context], dim=1), state)
-            said.append(torch.cat([state.top, context, word], dim=1))
-        seen_and_said = steps_of(torch.stack(said, dim=1), is_scored)
-        joined = self.join(F.dropout(seen_and_said, self.dropout, self.training)).tanh()
+            outputs.append(torch.cat([state.top, context, word], dim=1))
+        hidden = steps_of(torch.stack(outputs, dim=1), is_scored)
+        joined = self.join(F.dropout(hidden, self.dropout, self.training)).tanh()
         return Decoded(self.say(F.dropout(joined, self.dropout, self.training)), None, None), state

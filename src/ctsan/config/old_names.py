@@ -20,6 +20,7 @@ BEFORE: Mapping[str, object] = {
     "init.word_frequencies": True,
     "loss.retrieval_negatives": "both",
     "retrieval.hidden_dim": 0,
+    "retrieval.match_top_k": 0,
     "training.out_of_fold": False,
     "training.transfer": "shared",
 }

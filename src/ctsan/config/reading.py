@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,9 @@ from typing import Any
 from ctsan.config.old_names import BEFORE, RENAMED, current, current_value
 from ctsan.config.profiles import PROFILES
 from ctsan.config.settings import SECTIONS, Settings, ValueType, value_types
-from ctsan.errors import OldRunError, UsageError, did_you_mean, warn_renamed
+from ctsan.errors import OldRunError, UsageError, abridged, did_you_mean, warn_renamed
+
+_SHOWN = 80  # letters of an unknown name in a message
 
 
 def load_settings(profile: str, overrides: Sequence[str] = ()) -> Settings:
@@ -86,10 +87,10 @@ def check_resumable(file: Path, stored: Mapping[str, object], given: Mapping[str
     before = {name: BEFORE.get(name, defaults[name]) for name in now if name in defaults} | kept
     longer = ("training.epochs", "training.steps", "training.patience")
     differing = [
-        f"{name} is {before.get(name)} there and {now.get(name)} now"
+        f"{name} is {_shown(before.get(name))} there and {_shown(now.get(name))} now"
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name)
-        and not (name in longer and name in before and name in now and now[name] > before[name])
+        and not (name in longer and type(before.get(name)) is int and now.get(name, 0) > before[name])
     ]
     if differing:
         raise UsageError(
@@ -104,16 +105,18 @@ def _checked(values: Mapping[str, Mapping[str, object]], problems: list[str]) ->
     for section, given in values.items():
         if section not in SECTIONS:
             hint = did_you_mean(section, SECTIONS) or f"There are {', '.join(SECTIONS)}. "
-            problems.append(f"Unknown section [{section}]. {hint}".strip())
+            problems.append(f"Unknown section [{section[:_SHOWN]}]. {hint}".strip())
             continue
         types, accepted = value_types(section), {}
         for name, value in given.items():
             if name not in types:
                 hint = did_you_mean(name, types) or f"It has {', '.join(types)}. "
-                problems.append(f"Unknown setting {name!r} in [{section}]. {hint}".strip())
+                problems.append(f"Unknown setting {abridged(name)} in [{section}]. {hint}".strip())
             elif not _is_accepted(types[name], value):
                 expected = types[name].expected
-                problems.append(f"Setting {section}.{name} cannot be {value!r}. It must be {expected}.")
+                problems.append(
+                    f"Setting {section}.{name} cannot be {abridged(value)}. It must be {expected}."
+                )
             else:
                 accepted[name] = types[name].base(value)
         sections[section] = SECTIONS[section](**accepted)
@@ -124,6 +127,10 @@ def _checked(values: Mapping[str, Mapping[str, object]], problems: list[str]) ->
     if problems:
         raise UsageError("\n".join(problems))
     return settings
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) and len(value) <= _SHOWN else abridged(value)
 
 
 def _read(kind: ValueType | None, text: str) -> object:
@@ -139,8 +146,8 @@ def _read(kind: ValueType | None, text: str) -> object:
 
 
 def _is_accepted(kind: ValueType, value: object) -> bool:
-    if kind.base is float and type(value) in (int, float):
-        return math.isfinite(float(value)) and kind.accepts(value)  # type: ignore[arg-type]  # a number, see above
+    if kind.base is float and isinstance(value, int | float) and type(value) is not bool:
+        return kind.accepts(value)  # which no infinite number is
     return type(value) is kind.base and kind.accepts(value)
 
 

@@ -21,16 +21,40 @@ class ValueType(NamedTuple):
     accepts: Callable[[Any], bool]
 
 
+def _whole(least: int, most: int) -> ValueType:
+    expected = f"a whole number from {least} to {most:,}"
+    return ValueType(int, expected, lambda value: least <= value <= most)
+
+
 def _one_of(*words: str) -> ValueType:
     return ValueType(str, f"one of {', '.join(words)}", lambda value: value in words)
 
 
 Switch = Annotated[bool, ValueType(bool, "true or false", lambda value: value in (True, False))]
-Whole = Annotated[int, ValueType(int, "a whole number of at least 0", lambda value: value >= 0)]
-Count = Annotated[int, ValueType(int, "a whole number of at least 1", lambda value: value >= 1)]
-Odd = Annotated[int, ValueType(int, "an odd whole number", lambda value: value > 0 and value % 2 == 1)]
-Weight = Annotated[float, ValueType(float, "a number of at least 0", lambda value: value >= 0)]
-Positive = Annotated[float, ValueType(float, "a number above 0", lambda value: value > 0)]
+# Limits are far above any sensible value, and below what would take all memory, or a lifetime.
+Layers = Annotated[int, _whole(1, 64)]
+Size = Annotated[int, _whole(1, 16_384)]
+Sketch = Annotated[int, _whole(1, 1_000_000)]
+OptionalSize = Annotated[int, _whole(0, 16_384)]
+Kernel = Annotated[
+    int, ValueType(int, "an odd whole number from 1 to 31", lambda value: value in range(1, 32, 2))
+]
+Frames = Annotated[int, _whole(1, 10_000)]
+Candidates = Annotated[int, _whole(1, 1_000_000)]
+Entries = Annotated[int, _whole(0, 10_000_000)]
+Batch = Annotated[int, _whole(1, 65_536)]
+Captions = Annotated[int, _whole(1, 10_000)]
+Count = Annotated[int, _whole(1, 1_000_000_000)]
+Whole = Annotated[int, _whole(0, 1_000_000_000)]
+Seed = Annotated[int, _whole(0, 2**32 - 1)]
+Beam = Annotated[int, _whole(1, 1_000)]
+CaptionLength = Annotated[int, _whole(1, 1_000)]
+Ngram = Annotated[int, _whole(0, 1_000)]
+Weight = Annotated[float, ValueType(float, "a number from 0 to 1,000,000", lambda value: 0 <= value <= 1e6)]
+Power = Annotated[float, ValueType(float, "a number from 0 to 10", lambda value: 0 <= value <= 10)]
+Positive = Annotated[
+    float, ValueType(float, "a number above 0, at most 1,000,000", lambda value: 0 < value <= 1e6)
+]
 Share = Annotated[float, ValueType(float, "a number from 0 to below 1", lambda value: 0 <= value < 1)]
 Schedule = Annotated[Literal["constant", "cosine", "halve"], _one_of("constant", "cosine", "halve")]
 DetectorName = Literal["traces", "average", "decoupled", "nearest", "random"]  # see tasks/clip_encoders.py
@@ -54,14 +78,14 @@ def _setting(default: T, text: str) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    hidden_dim: Count = _setting(500, "Units of every LSTM, and channels of the regions.")
-    embedding_dim: Count = _setting(300, "Dimensions of word vectors.")
-    num_layers: Count = _setting(2, "Layers of every LSTM.")
+    hidden_dim: Size = _setting(500, "Units of every LSTM, and channels of the regions.")
+    embedding_dim: Size = _setting(300, "Dimensions of word vectors.")
+    num_layers: Layers = _setting(2, "Layers of every LSTM.")
     dropout: Share = _setting(0.2, "Dropout of the language model and the video encoder.")
     channel_dropout: Share = _setting(
         0.0, "Share of feature channels dropped in training, the same ones in all frames of a clip."
     )
-    region_kernel: Odd = _setting(3, "Kernel of the convolution that reduces feature maps to regions.")
+    region_kernel: Kernel = _setting(3, "Kernel of the convolution that reduces feature maps to regions.")
     init_output_from_embeddings: Switch = _setting(
         False, "W_y begins as tanh(E) W_β^T, so that a concept word raises its own score."
     )
@@ -72,7 +96,7 @@ class ModelSettings:
         True, "Read both sides of a blank; false is the paper's Simple-LSTM (fill only)."
     )
     use_video: Switch = _setting(True, "Use the video encoder; false reads the sentence alone (fill only).")
-    max_frames: Count = _setting(40, "Frames of a clip; longer clips are subsampled evenly.")
+    max_frames: Frames = _setting(40, "Frames of a clip; longer clips are subsampled evenly.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +106,14 @@ class DetectorSettings:
     random_words: RandomWordsKind = _setting(
         "redrawn", "With kind=random: draw words at every step, or once for a clip."
     )
-    num_concepts: Count = _setting(10, "K, concept words of a clip.")
+    num_concepts: Candidates = _setting(10, "K, concept words of a clip.")
     prior_weight: Weight = _setting(
         0.0,
         "w in p - w q, by which words are ranked: p is the confidence, q the share of training clips with "
         "the word. The paper has 0. Above 0, each lemma counts once.",
     )
-    num_candidates: Count = _setting(2000, "V, concept candidates; fewer if the captions hold fewer.")
-    attention_dim: Count = _setting(500, "Channels between the two convolutions of a trace's attention.")
+    num_candidates: Candidates = _setting(2000, "V, concept candidates; fewer if the captions hold fewer.")
+    attention_dim: Size = _setting(500, "Channels between the two convolutions of a trace's attention.")
     dropout: Share = _setting(0.2, "Dropout of the tracing LSTMs.")
     probe: Probe = _setting(
         "none",
@@ -155,18 +179,21 @@ class LossSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalSettings:
-    sketch_dim: Count = _setting(8000, "Dimensions of compact bilinear pooling.")
-    joint_dim: Count = _setting(1500, "Columns of W_p; of the joint embedding, its dimensions.")
-    captions_per_clip: Count = _setting(1, "Captions of a clip in a step of rank.")
+    sketch_dim: Sketch = _setting(8000, "Dimensions of compact bilinear pooling.")
+    joint_dim: Size = _setting(1500, "Columns of W_p; of the joint embedding, its dimensions.")
+    captions_per_clip: Captions = _setting(1, "Captions of a clip in a step of rank.")
     dropout: Share = _setting(0.5, "Before the maxout; of the joint embedding, on clip features.")
     temperature: Positive = _setting(0.1, "Of the joint embedding's softmax over the clips of a batch.")
-    hidden_dim: Whole = _setting(
+    hidden_dim: OptionalSize = _setting(
         0, "Units of a perceptron beside the joint embedding's linear map of clips; 0 for none."
     )
     ridge_init: Switch = _setting(False, "The joint embedding begins as a ridge regression.")
-    phrases: Whole = _setting(0, "Phrases of the phrase probe beside the joint embedding; 0 for none.")
-    extra_vocabulary: Whole = _setting(
+    phrases: Entries = _setting(0, "Phrases of the phrase probe beside the joint embedding; 0 for none.")
+    extra_vocabulary: Entries = _setting(
         0, "Words of --vectors to know beyond the captions' vocabulary, for queries."
+    )
+    match_top_k: Whole = _setting(
+        3, "Best clips whose mean score, plus that of all, tells whether a query has a match; 0: not judged."
     )
 
 
@@ -187,14 +214,14 @@ class OptimiserSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSettings:
-    batch_size: Count = _setting(32, "Clips in a step, over all processes. The paper is silent.")
-    captions_per_clip: Count = _setting(
+    batch_size: Batch = _setting(32, "Clips in a step, over all processes. The paper is silent.")
+    captions_per_clip: Captions = _setting(
         20, "Captions of a clip in a step: the clip is encoded once. LSMDC has one."
     )
     epochs: Count = _setting(50, "Passes over the training clips; with steps=0.")
     steps: Whole = _setting(0, "Steps in place of epochs.")
     patience: Count = _setting(5, "Evaluations in a row without a better one, after which training stops.")
-    seed: Whole = _setting(0, "Of weights, order and dropout.")
+    seed: Seed = _setting(0, "Of weights, order and dropout.")
     freeze_clip_encoder: Switch = _setting(
         False, "With --from: freeze the clip encoder and the word embedding, for several runs to share."
     )
@@ -216,12 +243,12 @@ class TrainingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodingSettings:
-    beam: Count = _setting(1, "Beam width; 1 is greedy.")
-    max_words: Count = _setting(40, "Longest caption, in words.")
-    length_penalty: Weight = _setting(
+    beam: Beam = _setting(1, "Beam width; 1 is greedy.")
+    max_words: CaptionLength = _setting(40, "Longest caption, in words.")
+    length_penalty: Power = _setting(
         1.0, "A caption's score is its log-probability over length to this power."
     )
-    no_repeat_ngram: Whole = _setting(0, "No n-gram of this length occurs twice in a caption; 0 allows all.")
+    no_repeat_ngram: Ngram = _setting(0, "No n-gram of this length occurs twice in a caption; 0 allows all.")
     skip_faulty: Switch = _setting(
         False,
         "Rank captions with a grammar fault after all others, with a beam above 1, and do not train on such "
@@ -231,7 +258,10 @@ class DecodingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerankSettings:
-    """score = 0.1 · log p + embedding_weight · embedding + cider_weight · expected CIDEr."""
+    """score = 0.1 · log p + embedding_weight · embedding + cider_weight · expected CIDEr.
+
+    Without a phrase probe there is no expected CIDEr: score = log p + embedding_weight · embedding.
+    """
 
     embedding_weight: Weight = _setting(0.25, "Weight of the joint embedding in reranking captions.")
     cider_weight: Weight = _setting(1.6, "Weight of the CIDEr that the phrase probe expects, in reranking.")

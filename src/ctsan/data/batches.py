@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ctsan.text.sentences import pad_ids
 from ctsan.text.tokens import tokenize
-from ctsan.text.vocabulary import BOS, EOS, PAD, Vocabulary
-from ctsan.video.frames import subsample
+from ctsan.text.vocabulary import BOS, EOS, Vocabulary
 from ctsan.video.store import Maps
-
-
-def subsample_maps(maps: Maps, max_frames: int) -> Maps:
-    """At most `max_frames` frames, evenly spaced over the clip."""
-    return maps if len(maps) <= max_frames else maps[subsample(len(maps), max_frames)]
 
 
 def pad_maps(clips: Sequence[Maps]) -> tuple[Tensor, Tensor]:
@@ -39,10 +33,7 @@ def encode_captions(
 
 def pad_words(sentences: Sequence[Sequence[int]]) -> Tensor:
     """Word ids as one tensor (M, T), padded with `<pad>` at the end."""
-    padded = np.full((len(sentences), max(map(len, sentences))), PAD)
-    for row, words in enumerate(sentences):
-        padded[row, : len(words)] = words
-    return torch.from_numpy(padded)
+    return torch.from_numpy(pad_ids(sentences))
 
 
 def references(indices: Sequence[Sequence[int]], num_candidates: int) -> Tensor:

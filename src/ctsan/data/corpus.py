@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from ctsan.errors import Problem
+
 Split = Literal["train", "val", "test", "blind"]  # blind: a challenge's test split without captions
 SPLITS: tuple[Split, ...] = get_args(Split)
-
-VIDEO_SUFFIXES = frozenset({".mp4", ".avi", ".mkv", ".mov", ".webm", ".gif", ".m4v", ".mpg", ".mpeg"})
-PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})  # a picture is a clip of one frame
-CLIP_SUFFIXES = VIDEO_SUFFIXES | PICTURE_SUFFIXES
 
 BLANK = "_____"  # the missing word of a fill-in-the-blank sentence
 
@@ -74,6 +72,7 @@ class Corpus:
     items: Mapping[tuple[ItemTask, Split], tuple[Item, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # remarks for the user that need no action
     has_own_splits: bool = False  # False if its splits are generated, or it has none
+    unlisted: tuple[Problem, ...] = ()  # subfolders that cannot be listed; commands report them and continue
     parts: tuple[CorpusPart, ...] = ()  # the members of a union: see `unite_corpora`
 
     @property

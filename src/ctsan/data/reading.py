@@ -10,10 +10,11 @@ from typing import Protocol
 
 from ctsan.data.corpus import Corpus
 from ctsan.data.readers import clip_folder, lsmdc16, msrvtt, msvd, own
-from ctsan.data.readers.files import is_file
+from ctsan.data.readers.files import cannot_list, exists, is_file
 from ctsan.data.splits import leaks, seeded_split, split_problems
 from ctsan.data.union import unite_corpora
 from ctsan.errors import CorpusError, Problem, did_you_mean
+from ctsan.io.messages import warn
 
 
 class Reader(Protocol):
@@ -37,15 +38,12 @@ READERS: dict[str, Reader] = {"own": own, **OFFICIAL_READERS, "clips": clip_fold
 def read_corpus(path: Path | str, *, seed: int = 0) -> Corpus:
     """Read a corpus; if it has captions and no splits, they are generated from `seed`.
 
-    Missing clip files are no error here: see `missing_clips`.
+    Missing clip files are no error here: see `missing_clips`. Subfolders that cannot be listed are logged.
 
     Raises:
         CorpusError: with every problem that `inspect_corpus` finds.
     """
-    corpus, problems = inspect_corpus(path, seed=seed)
-    if problems:
-        raise CorpusError(problems)
-    return corpus
+    return _usable(*inspect_corpus(path, seed=seed))
 
 
 def inspect_corpus(path: Path | str, *, seed: int = 0) -> tuple[Corpus, list[Problem]]:
@@ -66,10 +64,7 @@ def read_corpora(paths: Sequence[Path], *, external: Sequence[Path] = (), seed: 
         CorpusError: with every problem that `inspect_corpora` finds.
         UsageError: a corpus is given twice.
     """
-    corpus, problems = inspect_corpora(paths, external=external, seed=seed)
-    if problems:
-        raise CorpusError(problems)
-    return corpus
+    return _usable(*inspect_corpora(paths, external=external, seed=seed))
 
 
 def inspect_corpora(
@@ -97,6 +92,14 @@ def inspect_corpora(
     return union, [*problems, *union_problems]
 
 
+def _usable(corpus: Corpus, problems: Sequence[Problem]) -> Corpus:
+    if problems:
+        raise CorpusError(problems)
+    for problem in corpus.unlisted:
+        warn(str(problem))
+    return corpus
+
+
 def missing_clips(corpus: Corpus, features: Container[str] = ()) -> list[Problem]:
     """One problem per clip with neither a file nor features; commands report them and continue.
 
@@ -120,7 +123,7 @@ def clips_without_files(corpus: Corpus, features: Container[str]) -> int:
 
 def _read(path: Path, problems: list[Problem]) -> Corpus:
     empty = Corpus(name=path.name, root=path, format="unknown", clips=())
-    if not path.exists():
+    if not exists(path):
         names: list[str] = []
         with suppress(OSError):
             names = [entry.name for entry in path.parent.iterdir()]
@@ -133,9 +136,13 @@ def _read(path: Path, problems: list[Problem]) -> Corpus:
             what = f"this is one of the files of the {name} format"
             problems.append(Problem(path, None, what, f"Give their folder instead: {path.parent}"))
             return empty
-    for reader in READERS.values():
-        if reader.recognises(path):
-            return reader.read(path, problems)
+    try:
+        reader = next((reader for reader in READERS.values() if reader.recognises(path)), None)
+    except OSError as error:  # a folder whose files may not be looked at
+        problems.append(cannot_list(path, error))
+        return empty
+    if reader is not None:
+        return reader.read(path, problems)
     remedy = "Give a folder, a clips.jsonl, a clips.csv or a clip."
     problems.append(Problem(path, None, "this is neither a clip nor a caption file", remedy))
     return empty

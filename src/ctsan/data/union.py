@@ -38,12 +38,12 @@ def unite_corpora(
     Raises:
         UsageError: a corpus is given twice, or ids cannot be made unique.
     """
-    given = [*corpora, *external]
-    paths = [path.resolve() for path, _ in given]
+    all_corpora = [*corpora, *external]
+    paths = [path.resolve() for path, _ in all_corpora]
     for number, path in enumerate(paths):
         if path in paths[:number]:
-            raise UsageError(f"{given[number][0]}: this corpus is given twice. Give each corpus once.")
-    members = [corpus for _, corpus in given]
+            raise UsageError(f"{all_corpora[number][0]}: this corpus is given twice. Give each corpus once.")
+    members = [corpus for _, corpus in all_corpora]
     files = _RealPaths()
     clips = [list(_with_sources(corpus, files)) for corpus in members]
     own_clips = clips[: len(corpora)]
@@ -70,6 +70,7 @@ def unite_corpora(
         items=items,
         notes=(*notes, *_shared_file_notes(clips, files)),
         has_own_splits=any(corpus.has_own_splits for _, corpus in corpora),
+        unlisted=tuple(problem for corpus in members for problem in corpus.unlisted),
         parts=tuple(CorpusPart(corpus, new_ids) for corpus, new_ids in zip(members, ids, strict=True)),
     )
     return union, list(_leaks_between(clips, members))

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ctsan.evaluation.clip_statistics import ClipStatistic, Numbers, mean_of
+from ctsan.io.extras import extra
 
 Verdict = Literal["larger", "smaller", "within noise"]
 
@@ -95,7 +96,8 @@ def compare_over_seeds(ours: Sequence[ClipStatistic], theirs: Sequence[ClipStati
 
 def over_seeds(values: Sequence[float]) -> OverSeeds:
     """The mean over seeds and the half-width of its 95% confidence interval (Student's t)."""
-    from scipy.special import stdtrit
+    with extra("train", "Student's t"):
+        from scipy.special import stdtrit
 
     count = len(values)
     mean = float(np.mean(values))

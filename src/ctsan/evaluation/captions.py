@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ctsan.evaluation.diversity import diversity
+from ctsan.io.extras import extra
 from ctsan.text.tokens import tokenize
 
 Sentences = dict[str, list[str]]  # by clip; tokens joined by spaces, as pycocoevalcap expects them
@@ -15,8 +16,9 @@ def caption_scores(references: Mapping[str, Sequence[str]], captions: Mapping[st
 
     Published figures use the PTB tokeniser: see `coco_metrics`.
     """
-    from pycocoevalcap.bleu.bleu import Bleu
-    from pycocoevalcap.rouge.rouge import Rouge
+    with extra("train", "Measuring captions"):
+        from pycocoevalcap.bleu.bleu import Bleu
+        from pycocoevalcap.rouge.rouge import Rouge
 
     reference_tokens, caption_tokens = _tokenized(references, captions)
     shares = diversity(references, captions)
@@ -40,7 +42,8 @@ def cider_by_clip(references: Mapping[str, Sequence[str]], captions: Mapping[str
 
 def cider_scores(references: Sentences, captions: Sentences) -> list[float]:
     """The CIDEr of each clip from tokenised references and captions."""
-    from pycocoevalcap.cider.cider import Cider
+    with extra("train", "Measuring captions"):
+        from pycocoevalcap.cider.cider import Cider
 
     if not any(sentence.split() for sentences in references.values() for sentence in sentences):
         return [0.0] * len(references)  # pycocoevalcap fails without any reference token

@@ -19,6 +19,7 @@ from ctsan.evaluation.clip_statistics import ClipStatistic, Numbers, mean
 from ctsan.evaluation.java import HOW_TO_GET_JAVA, JavaError
 from ctsan.evaluation.meteor import meteor_counts, meteor_of_sums
 from ctsan.evaluation.ptb import ptb_tokens
+from ctsan.io.extras import extra
 from ctsan.text.tokens import tokenize
 
 NO_JAVA = (
@@ -107,7 +108,8 @@ def _tokens(sentences: Sequence[str], java: Path | None) -> tuple[list[str], Tok
 def _caption_statistics(
     references: Sentences, captions: Sentences, meteor: Numbers | None
 ) -> dict[str, ClipStatistic]:
-    from pycocoevalcap.rouge.rouge import Rouge
+    with extra("train", "Measuring captions"):
+        from pycocoevalcap.rouge.rouge import Rouge
 
     counts = _bleu_counts(references, captions)
     rouge = Rouge()
@@ -128,7 +130,8 @@ def _bleu_counts(references: Sentences, captions: Sentences) -> Numbers:
     The columns are the matched n-grams of orders 1 to 4, all n-grams of orders 1 to 4, the length of the
     caption and the length of the closest reference.
     """
-    from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+    with extra("train", "Measuring captions"):
+        from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
     scorer = BleuScorer(n=_ORDERS)
     for clip, [caption] in captions.items():

@@ -13,6 +13,7 @@ import numpy as np
 
 from ctsan.evaluation.clip_statistics import Numbers
 from ctsan.evaluation.java import JavaError, run_java
+from ctsan.io.extras import extra
 
 _SECONDS = 600  # loading the paraphrase table takes ten seconds on an idle machine
 _SECONDS_PER_CAPTION = 0.2
@@ -31,7 +32,8 @@ def meteor_counts(captions: Sequence[tuple[str, Sequence[str]]], java: Path) -> 
     Raises:
         JavaError: the program failed.
     """
-    from pycocoevalcap.meteor import meteor
+    with extra("train", "Measuring captions"):
+        from pycocoevalcap.meteor import meteor
 
     answers = run_java(
         java,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ctsan.evaluation.java import run_java
+from ctsan.io.extras import extra
 
 _SECONDS = 300
 _SECONDS_PER_SENTENCE = 0.02
@@ -17,7 +18,8 @@ def ptb_tokens(sentences: Sequence[str], java: Path) -> list[str]:
     Raises:
         JavaError: the tokeniser failed.
     """
-    from pycocoevalcap.tokenizer import ptbtokenizer
+    with extra("train", "Measuring captions"):
+        from pycocoevalcap.tokenizer import ptbtokenizer
 
     lines = run_java(
         java,

@@ -25,15 +25,14 @@ from torch import Tensor, nn
 
 from ctsan.errors import CtsanError, UsageError
 from ctsan.export.plain import FrameStep, WordStep
-from ctsan.io.atomic import replacing, write_json
+from ctsan.io.atomic import replacing, replacing_folder, write_json
 from ctsan.model.caption_decoder import CaptionDecoder
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
 from ctsan.model.video_encoder import VideoEncoder
 from ctsan.runs.trained_run import TrainedRun
-from ctsan.tasks.captioning import NEVER_SAID
-from ctsan.text.vocabulary import BOS, EOS
+from ctsan.text.vocabulary import BOS, EOS, NEVER_SAID
 from ctsan.video.backbones import Backbone, backbone_of
 from ctsan.video.backbones.composing import write_composed
 from ctsan.video.backbones.feature_maps import FeatureMaps
@@ -69,7 +68,7 @@ class _NetworkExport:
 def export_onnx(run: TrainedRun, out: Path, *, weights: Path | None = None) -> dict[str, float]:
     """Write a description run into a folder, and compare every network with PyTorch.
 
-    A network that differs by more than `TOLERANCE` is not written.
+    If a network differs by more than `TOLERANCE`, nothing is written.
 
     Args:
         weights: the backbone's weights, if they are not installed with ctsan.
@@ -83,12 +82,17 @@ def export_onnx(run: TrainedRun, out: Path, *, weights: Path | None = None) -> d
     """
     model = _paper_model(run)
     backbone = backbone_of(run.recipe, weights)
-    with torch.no_grad():
+    with replacing_folder(out) as folder, torch.no_grad():
         networks = _networks(run, model, backbone)
-        differences = {network.file: _export(network, out / network.file) for network in networks}
-    vocabulary, decoding = run.loaded.words.vocabulary, run.settings.decoding
+        differences = {network.file: _export(network, folder / network.file) for network in networks}
+        _write_model_file(run, backbone, folder / MODEL_FILE)
+    return differences
+
+
+def _write_model_file(run: TrainedRun, backbone: Backbone, file: Path) -> None:
+    vocabulary, decoding = run.words.vocabulary, run.settings.decoding
     write_json(
-        out / MODEL_FILE,
+        file,
         {
             "image_size": backbone.image_size,
             "spacing": SPACING,  # seconds between sampled frames; longer if there were more than `max_taken`
@@ -101,17 +105,16 @@ def export_onnx(run: TrainedRun, out: Path, *, weights: Path | None = None) -> d
             "end": EOS,
             "never": [BOS, *NEVER_SAID],
             "words": vocabulary.words,
-            "concepts": run.loaded.words.concepts.words,
+            "concepts": run.words.concepts.words,
         },
     )
-    return differences
 
 
 def _paper_model(run: TrainedRun) -> DescriptionModel:
     """Raises:
     UsageError: a part of the model is not the paper's.
     """
-    model = run.loaded.model
+    model = run.model
     if (
         isinstance(model, DescriptionModel)
         and isinstance(model.decode, CaptionDecoder)
@@ -145,7 +148,7 @@ def _networks(run: TrainedRun, model: DescriptionModel, backbone: Backbone) -> l
     zeros = torch.zeros_like(encoded.state.hidden)
     trace_zeros = zeros.expand(-1, model.clip_encoder.detector.num_traces, -1).contiguous()
     batch = encoded.of(torch.zeros(_NUM_SENTENCES, dtype=torch.long))
-    last = torch.randint(len(run.loaded.words.vocabulary), (_NUM_SENTENCES,), generator=generator)
+    last = torch.randint(len(run.words.vocabulary), (_NUM_SENTENCES,), generator=generator)
     log_probabilities, next_state = model.next_words(last, batch.concepts, batch.state)
     probe_inputs = {} if model.clip_encoder.probe is None else {"total": torch.zeros(1, maps.shape[-1] + 1)}
     return [
@@ -221,8 +224,9 @@ def _export(export: _NetworkExport, file: Path) -> float:
         difference = _largest_difference(temporary, export)
         if not difference <= TOLERANCE:
             raise CtsanError(
-                f"{file}: ONNX Runtime and PyTorch differ by {difference:.1e}, more than {TOLERANCE:.0e}, so "
-                "it was not written. Export with other versions of torch, onnxscript or onnxruntime."
+                f"{file.name}: ONNX Runtime and PyTorch differ by {difference:.1e}, more than "
+                f"{TOLERANCE:.0e}, so nothing was written. Export with other versions of torch, onnxscript "
+                "or onnxruntime."
             )
     return difference
 

@@ -28,19 +28,20 @@ _OTHERS = 0.05  # weight of an external clip; own clips have 1
 _NOTHING = 1e-6  # predicted bags with a smaller mean norm count as zero
 _AT_ONCE = 4096  # sentences per batch
 _HIDDEN_DROPOUT = 0.3  # in the MLP
+_MOST_ALIKE = 0.5  # share of the clips; more are like a query that matches everywhere
 
 
 class Matches(NamedTuple):
     """Share of queries for which the decision "match" or "no match" is correct."""
 
     found: float  # "match", with the query's clip in the set
-    none: float  # "no match", without that clip and those most similar to it
+    none: float  # "no match", without that clip and those like it
     none_alone: float  # "no match", without that clip only; similar clips may still match
 
 
 class MatchCalibration(NamedTuple):
-    threshold: float  # in standard deviations of a query's scores
-    growth: float | None  # slope of the best score over log(num_clips); None with too few clips
+    threshold: float  # of the statistic in `fit_matches`
+    growth: float | None  # slope of the statistic over log(num_clips); None with too few clips
     num_clips: int
     rates: Matches
 
@@ -80,7 +81,7 @@ class DualEncoder(ScoreScale):
         self.from_clip = nn.Linear(channels, joint_dim)
         self.perceptron = _perceptron(channels, hidden_dim, joint_dim) if hidden_dim else None
         self.phrases = PhraseProbe(channels=channels, num_phrases=num_phrases) if num_phrases else None
-        # Threshold above which the best clip is a match for a query: see `fit_matches`.
+        # Statistic from which a query has a match: see `fit_matches`.
         for name in ("match_threshold", "match_growth", "match_clips", "match_accuracy"):
             self.register_buffer(name, torch.zeros(()))
 
@@ -100,28 +101,30 @@ class DualEncoder(ScoreScale):
             captions: word ids of the captions of each clip.
             is_own: (n,), False for external clips.
         """
-        clip_of = torch.tensor([clip for clip, own in enumerate(captions) for _ in own])
-        read = [torch.tensor(caption) for own in captions for caption in own]
+        clip_of = torch.tensor([clip for clip, clip_captions in enumerate(captions) for _ in clip_captions])
+        word_ids = [torch.tensor(caption) for clip_captions in captions for caption in clip_captions]
         bags = torch.cat(
             [
-                F.normalize(self._bags(pad_sequence(read[start : start + _AT_ONCE], batch_first=True)), dim=1)
-                for start in range(0, len(read), _AT_ONCE)
+                F.normalize(
+                    self._bags(pad_sequence(word_ids[start : start + _AT_ONCE], batch_first=True)), dim=1
+                )
+                for start in range(0, len(word_ids), _AT_ONCE)
             ]
         )
-        said = bags.new_zeros(len(means), bags.shape[1]).index_add_(0, clip_of, bags)
-        said /= torch.bincount(clip_of, minlength=len(means))[:, None]
-        weight = regress(means, said, is_own, ridge=_RIDGE, others=_OTHERS)  # (E, C)
+        targets = bags.new_zeros(len(means), bags.shape[1]).index_add_(0, clip_of, bags)
+        targets /= torch.bincount(clip_of, minlength=len(means))[:, None]
+        weight = regress(means, targets, is_own, ridge=_RIDGE, others=_OTHERS)  # (E, C)
         counts = torch.where(is_own, 1.0, _OTHERS).double()
-        guessed = means.double() @ weight.mT * counts.sqrt()[:, None]
-        size = guessed[is_own].norm(dim=1).mean()
+        predicted = means.double() @ weight.mT * counts.sqrt()[:, None]
+        size = predicted[is_own].norm(dim=1).mean()
         if size < _NOTHING:
             return
-        directions = torch.linalg.svd(guessed, full_matrices=False).Vh[: self.joint_dim]
-        kept = len(directions)
-        self.from_words.weight[:kept] = directions.to(self.from_words.weight)
+        directions = torch.linalg.svd(predicted, full_matrices=False).Vh[: self.joint_dim]
+        num_directions = len(directions)
+        self.from_words.weight[:num_directions] = directions.to(self.from_words.weight)
         nn.init.zeros_(self.from_clip.weight)
         nn.init.zeros_(self.from_clip.bias)
-        self.from_clip.weight[:kept] = (directions @ weight / size).to(self.from_clip.weight)
+        self.from_clip.weight[:num_directions] = (directions @ weight / size).to(self.from_clip.weight)
 
     def embed_clips(self, encoding: ClipEncoding) -> Tensor:
         """Embeddings of encoded clips, (B, J), of length one."""
@@ -153,44 +156,78 @@ class DualEncoder(ScoreScale):
             self.match_growth.fill_(calibration.growth)
 
     def match_score(self, num_clips: int) -> float:
-        """Score, in standard deviations, from which the best of `num_clips` clips is a match."""
+        """The statistic of `fit_matches` from which a query has a match among `num_clips` clips."""
         doublings = math.log(max(num_clips, 1) / max(float(self.match_clips), 1.0))
         return float(self.match_threshold) + float(self.match_growth) * doublings
 
 
 @torch.no_grad()
-def fit_matches(scores: Tensor, right: Tensor, likeness: Tensor) -> MatchCalibration:
-    """Choose the score from which the best clip counts as a match, and measure how often that is correct.
+def fit_matches(scores: Tensor, right: Tensor, is_alike: Tensor, *, top_k: int) -> MatchCalibration:
+    """Choose the statistic from which a query has a match, and measure how often that is correct.
 
-    Each query is evaluated twice: on all clips, and without the fifth of all clips most similar to its own
-    clip, that clip included, because similar clips may match as well. Scores are standardised per query,
-    because some queries score high with all clips. The threshold maximises the sum of both accuracies.
+    The statistic is the mean of the `top_k` best scores plus the mean of all scores. Each query is evaluated
+    twice: without its clip and the clips like it, and with its clip, without as many other clips at random.
+    Queries that more than half of the clips are like are left out: they match everywhere. The threshold makes
+    the smaller of both accuracies as large as possible.
 
-    The best score grows with the number of clips, by about the same amount for each doubling. The slope is
-    estimated from halves of the clips.
+    The statistic grows with the number of clips, by about the same amount for each doubling. The slope is
+    the mean of both cases, estimated from halves of the clips.
 
     Args:
-        scores: (Q, clips).
+        scores: (Q, clips), standardised as in `ScoreScale`.
         right: (Q,), column of the clip that each query was written for.
-        likeness: (clips, clips), cosines of the clip embeddings.
+        is_alike: (Q, clips), True for that clip and the clips like it.
     """
+    specific = is_alike.double().mean(dim=1) <= _MOST_ALIKE
+    if not specific.any():
+        specific = torch.ones_like(specific)
+    scores, right, is_alike = scores[specific], right[specific], is_alike[specific]
     num_clips = scores.shape[1]
-    scores = standardised(scores, scores)
-    alike = likeness[right].scatter(1, right[:, None], torch.inf).topk(max(1, num_clips // 5)).indices
-    best = scores.amax(dim=1)
-    others = scores.scatter(1, alike, -torch.inf)
-    without = others.amax(dim=1)
-    levels = torch.cat([best, without]).sort().values
-    found = (best[:, None] >= levels).double().mean(dim=0)
-    none = (without[:, None] < levels).double().mean(dim=0)
-    chosen = (found + none).argmax()
-    threshold = levels[chosen]
-    halves = torch.stack([others[:, 0::2].amax(dim=1), others[:, 1::2].amax(dim=1)])
-    both = halves.isfinite().all(dim=0)
-    growth = float((without - halves.mean(dim=0))[both].mean()) / math.log(2) if both.any() else None
-    alone = scores.scatter(1, right[:, None], -torch.inf).amax(dim=1)
-    rates = Matches(float(found[chosen]), float(none[chosen]), float((alone < threshold).double().mean()))
-    return MatchCalibration(float(threshold), growth, num_clips, rates)
+    left_out = _random_others(right, is_alike)
+    with_clip = _statistics(scores, ~left_out, top_k)
+    without = _statistics(scores, ~is_alike, top_k)
+    levels = torch.cat([with_clip, without]).sort().values
+    match_rate = (with_clip[:, None] >= levels).double().mean(dim=0)
+    no_match_rate = (without[:, None] < levels).double().mean(dim=0)
+    best_level = torch.minimum(match_rate, no_match_rate).argmax()
+    threshold = (levels[best_level] + levels[max(0, int(best_level) - 1)]) / 2  # between two queries
+    is_right = torch.zeros_like(is_alike).scatter(1, right[:, None], True)
+    steps = []
+    for start in (0, 1):
+        is_in_half = torch.arange(num_clips, device=scores.device) % 2 == start
+        steps.append(with_clip - _statistics(scores, ~left_out & (is_in_half | is_right), top_k))
+        steps.append(without - _statistics(scores, ~is_alike & is_in_half, top_k))
+    halving = torch.stack(steps).mean(dim=0)
+    halving = halving[halving.isfinite()]
+    growth = float(halving.mean()) / math.log(2) if len(halving) else None
+    alone = _statistics(scores, ~is_right, top_k)
+    rates = Matches(
+        float(match_rate[best_level]),
+        float(no_match_rate[best_level]),
+        float((alone < threshold).double().mean()),
+    )
+    sizes = (~is_alike).sum(dim=1).double()
+    return MatchCalibration(float(threshold), growth, max(1, round(float(sizes.mean()))), rates)
+
+
+def _statistics(scores: Tensor, is_kept: Tensor, top_k: int) -> Tensor:
+    """The statistic of each query (Q,) among the clips that are kept; -inf if none is."""
+    counts = is_kept.sum(dim=1)
+    best = scores.masked_fill(~is_kept, -torch.inf).topk(min(top_k, scores.shape[1]), dim=1).values
+    num_best = counts.clamp(max=top_k)
+    of_best = best.masked_fill(best.isinf(), 0.0).sum(dim=1) / num_best.clamp(min=1)
+    of_all = (scores * is_kept).sum(dim=1) / counts.clamp(min=1)
+    return (of_best + of_all).masked_fill(counts == 0, -torch.inf)
+
+
+def _random_others(right: Tensor, is_alike: Tensor) -> Tensor:
+    """For each query, as many clips as are like its own, without that one: (Q, clips)."""
+    generator = torch.Generator().manual_seed(0)
+    keys = torch.rand(is_alike.shape, generator=generator).to(is_alike.device)
+    keys = keys.scatter(1, right[:, None], torch.inf)  # its own clip comes last
+    ranks = keys.argsort(dim=1).argsort(dim=1)
+    counts = is_alike.sum(dim=1, keepdim=True).clamp(max=is_alike.shape[1] - 1)
+    return ranks < counts
 
 
 def _perceptron(channels: int, hidden_dim: int, joint_dim: int) -> nn.Sequential:
@@ -198,12 +235,6 @@ def _perceptron(channels: int, hidden_dim: int, joint_dim: int) -> nn.Sequential
     last = nn.Linear(hidden_dim, joint_dim, bias=False)
     nn.init.zeros_(last.weight)
     return nn.Sequential(nn.Linear(channels, hidden_dim), nn.GELU(), nn.Dropout(_HIDDEN_DROPOUT), last)
-
-
-def standardised(scores: Tensor, among: Tensor) -> Tensor:
-    """Standardise scores (Q, …) per query, by the mean and standard deviation of `among` (Q, C)."""
-    spread = among.std(dim=1, correction=0, keepdim=True).clamp(min=1e-6)
-    return (scores - among.mean(dim=1, keepdim=True)) / spread
 
 
 def in_batch_loss(

@@ -85,9 +85,9 @@ class MLPProbe(nn.Module):
 
     def forward(self, means: Tensor) -> Tensor:
         """Mean features (B, C) to logits (B, V)."""
-        seen = F.layer_norm((means - self.centre) / self.scale, means.shape[1:])
-        seen = F.dropout(seen, _INPUT_DROPOUT, self.training and self.hidden.weight.requires_grad)
-        hidden = F.gelu(self.hidden(seen))
+        normalised = F.layer_norm((means - self.centre) / self.scale, means.shape[1:])
+        normalised = F.dropout(normalised, _INPUT_DROPOUT, self.training and self.hidden.weight.requires_grad)
+        hidden = F.gelu(self.hidden(normalised))
         hidden = F.dropout(hidden, _HIDDEN_DROPOUT, self.training and self.hidden.weight.requires_grad)
         scores: Tensor = self.name(hidden)
         return scores

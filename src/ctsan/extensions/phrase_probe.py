@@ -58,47 +58,51 @@ class PhraseProbe(nn.Module):
             captions: word ids of the captions of each clip.
             is_own: (n,), False for external clips, whose phrase frequencies may differ.
         """
-        clip_of = torch.tensor([clip for clip, own in enumerate(captions) for _ in own])
-        read = [torch.tensor(caption[:_MOST_WORDS]) for own in captions for caption in own]
-        keys = self._keys(pad_sequence(read, batch_first=True))  # (M, 4, T)
+        clip_of = torch.tensor([clip for clip, clip_captions in enumerate(captions) for _ in clip_captions])
+        word_ids = [
+            torch.tensor(caption[:_MOST_WORDS]) for clip_captions in captions for caption in clip_captions
+        ]
+        keys = self._keys(pad_sequence(word_ids, batch_first=True))  # (M, 4, T)
         clips = clip_of[:, None, None].expand_as(keys)
-        self._know_phrases(keys, clips, is_own)
+        self._fit_vocabulary(keys, clips, is_own)
         places, shares = self._shares(keys)
-        known = places >= 0
+        is_known = places >= 0
         shares = shares / torch.bincount(clip_of)[clip_of][:, None, None]
         weights = torch.sparse_coo_tensor(  # mean tf-idf weights, (phrases, clips)
-            torch.stack([places[known], clips[known]]),
-            shares[known].double(),
+            torch.stack([places[is_known], clips[is_known]]),
+            shares[is_known].double(),
             (len(self.keys), len(captions)),
             check_invariants=True,
         )
-        seen = means.double()
+        features = means.double()
         counts = torch.where(is_own, 1.0, _OTHERS).double()
-        told = torch.sparse.mm(weights, seen * counts[:, None])  # (phrases, C)
-        for some in (is_own, ~is_own):  # own and external clips are centred separately
-            often = torch.sparse.mm(weights, some.double()[:, None]) / max(1, int(some.sum()))
-            told -= often * (seen * (counts * some)[:, None]).sum(dim=0)
-            if some is is_own:
+        cross = torch.sparse.mm(weights, features * counts[:, None])  # (phrases, C)
+        for group in (is_own, ~is_own):  # own and external clips are centred separately
+            often = torch.sparse.mm(weights, group.double()[:, None]) / max(1, int(group.sum()))
+            cross -= often * (features * (counts * group)[:, None]).sum(dim=0)
+            if group is is_own:
                 self.often.copy_(often[:, 0])
-        spread = (seen * counts[:, None]).mT @ seen + _RIDGE * torch.eye(seen.shape[1], dtype=seen.dtype)
-        root = torch.linalg.cholesky(spread)
+        gram = (features * counts[:, None]).mT @ features + _RIDGE * torch.eye(
+            features.shape[1], dtype=features.dtype
+        )
+        root = torch.linalg.cholesky(gram)
         # W is the ridge solution. The truncated SVD of W Σ^½ keeps the directions of largest variance of W x.
-        fitted = torch.linalg.solve_triangular(root, told.mT, upper=False).mT  # W Σ^½, (phrases, C)
-        said, sizes, clip = torch.linalg.svd(fitted, full_matrices=False)
-        kept = min(len(sizes), len(self.clip))
-        self.phrase[:, :kept] = said[:, :kept] * sizes[:kept]
-        self.clip[:kept] = torch.linalg.solve_triangular(root.mT, clip[:kept].mT, upper=True).mT
+        fitted = torch.linalg.solve_triangular(root, cross.mT, upper=False).mT  # W Σ^½, (phrases, C)
+        left, sizes, right = torch.linalg.svd(fitted, full_matrices=False)
+        rank = min(len(sizes), len(self.clip))
+        self.phrase[:, :rank] = left[:, :rank] * sizes[:rank]
+        self.clip[:rank] = torch.linalg.solve_triangular(root.mT, right[:rank].mT, upper=True).mT
 
-    def _know_phrases(self, keys: Tensor, clips: Tensor, is_own: Tensor) -> None:
+    def _fit_vocabulary(self, keys: Tensor, clips: Tensor, is_own: Tensor) -> None:
         """Set the phrase vocabulary, i.e. the phrases used for most own clips, and its idf.
 
         Args:
             keys: (M, 4, T), phrase keys of the captions.
             clips: (M, 4, T), the clip that each belongs to.
         """
-        own = (keys >= 0) & is_own[clips]
-        phrases, places = torch.unique(keys[own], return_inverse=True)
-        once = torch.unique(places * len(is_own) + clips[own])  # (phrase, clip) pairs, each once
+        is_own_phrase = (keys >= 0) & is_own[clips]
+        phrases, places = torch.unique(keys[is_own_phrase], return_inverse=True)
+        once = torch.unique(places * len(is_own) + clips[is_own_phrase])  # (phrase, clip) pairs, each once
         counts = (once // len(is_own)).bincount(minlength=len(phrases))
         common = counts.argsort(descending=True, stable=True)[: len(self.keys)].sort().values
         num_clips = max(int(is_own.sum()), 2)
@@ -119,8 +123,8 @@ class PhraseProbe(nn.Module):
         """
         clips, count, most = words.shape
         places, shares = self._shares(self._keys(words.reshape(-1, most)))
-        known = weights.gather(1, places.clamp(min=0).view(clips, -1)).view_as(places) * (places >= 0)
-        alike = (shares * known).sum(dim=(1, 2))
+        clip_weights = weights.gather(1, places.clamp(min=0).view(clips, -1)).view_as(places) * (places >= 0)
+        alike = (shares * clip_weights).sum(dim=(1, 2))
         return 10 / LONGEST * alike.view(clips, count)
 
     def _keys(self, words: Tensor) -> Tensor:

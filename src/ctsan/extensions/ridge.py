@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def regress(means: Tensor, told: Tensor, is_own: Tensor, *, ridge: float, others: float) -> Tensor:
+def regress(means: Tensor, targets: Tensor, is_own: Tensor, *, ridge: float, others: float) -> Tensor:
     """Weights W (K, C) that minimise Σ_i c_i |W x_i - (y_i - ȳ)|² + ridge · |W|².
 
     x are the mean features and y the targets. The mean ȳ is taken over own or over external clips, like clip
@@ -14,14 +14,16 @@ def regress(means: Tensor, told: Tensor, is_own: Tensor, *, ridge: float, others
 
     Args:
         means: (n, C), x.
-        told: (n, K), y.
+        targets: (n, K), y.
         is_own: (n,), False for external clips.
         ridge: penalty.
         others: weight of an external clip.
     """
-    seen, told = means.double(), told.double()
-    usual = torch.stack([told[some].sum(dim=0) / max(1, int(some.sum())) for some in (~is_own, is_own)])
-    weighed = seen * torch.where(is_own, 1.0, others)[:, None]
-    spread = weighed.mT @ seen + ridge * torch.eye(seen.shape[1], dtype=seen.dtype)
-    weights: Tensor = torch.linalg.solve(spread, weighed.mT @ (told - usual[is_own.long()])).mT
+    features, targets = means.double(), targets.double()
+    group_means = torch.stack(
+        [targets[group].sum(dim=0) / max(1, int(group.sum())) for group in (~is_own, is_own)]
+    )
+    weighted = features * torch.where(is_own, 1.0, others)[:, None]
+    gram = weighted.mT @ features + ridge * torch.eye(features.shape[1], dtype=features.dtype)
+    weights: Tensor = torch.linalg.solve(gram, weighted.mT @ (targets - group_means[is_own.long()])).mT
     return weights

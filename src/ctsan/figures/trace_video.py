@@ -119,23 +119,23 @@ def _timed_pictures(
         still, first = next(pictures)
         count = round(STILL_SECONDS * _STILL_RATE)
         pictures = ((still, first + number / _STILL_RATE) for number in range(count))
-    shown: tuple[Pixels, float] | None = None
+    current: tuple[Pixels, float] | None = None
     begin = due = 0.0
     for picture, time in pictures:
         on_frame()
-        if shown is None:
+        if current is None:
             begin = time
-        elif time - shown[1] < _MIN_FRAME_SECONDS or time - begin < due - _ROUNDING:
+        elif time - current[1] < _MIN_FRAME_SECONDS or time - begin < due - _ROUNDING:
             continue
         else:
-            yield TimedPicture(*shown, shown[1] - begin, time - begin)
-        shown = (picture, time)
+            yield TimedPicture(*current, current[1] - begin, time - begin)
+        current = (picture, time)
         if rate:
             due = (np.floor((time - begin) * rate + _ROUNDING) + 1) / rate
-    if shown is not None:
-        start = shown[1] - begin
+    if current is not None:
+        start = current[1] - begin
         last = 1 / (info.frame_rate or _STILL_RATE)
-        yield TimedPicture(*shown, start, max(info.duration or STILL_SECONDS, start + last / 2))
+        yield TimedPicture(*current, start, max(info.duration or STILL_SECONDS, start + last / 2))
 
 
 def _add_stream(

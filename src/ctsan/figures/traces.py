@@ -27,7 +27,7 @@ from ctsan.figures.panels import (
 from ctsan.io.atomic import replacing
 from ctsan.video.frames import pictures_at
 
-if TYPE_CHECKING:  # importing it loads PyTorch
+if TYPE_CHECKING:  # importing it takes time
     from ctsan.inference.predictor import Tracing
 
 FORMATS = (".mp4", ".gif", ".png")
@@ -63,40 +63,40 @@ def choose_traces(
     """
     row = None if concept is None else [raised.word for raised in tracing.raised].index(concept)
     count = tracing.shares.shape[1]
-    # Candidate words: the one that was requested, or those that the traces raise in sum.
-    is_raised = tracing.shares.sum(axis=1) > 0 if row is None else np.arange(len(tracing.raised)) == row
+    # Candidate words: the one that was requested, or those that the traces raise.
+    is_raised = tracing.is_raised if row is None else np.arange(len(tracing.raised)) == row
     shares = np.where(is_raised[:, None], tracing.shares, 0)  # (raised, L)
-    chosen: list[tuple[int, int]] = []  # indices of traces and words
+    pairs: list[tuple[int, int]] = []  # indices of traces and words
     if numbers is not None:
         if wrong := [number for number in numbers if not 1 <= number <= count]:
             listed = ", ".join(map(str, wrong))
             raise UsageError(f"There is no trace {listed}: the model's traces are 1 to {count}.")
-        chosen = [(number - 1, int(shares[:, number - 1].argmax())) for number in dict.fromkeys(numbers)]
+        pairs = [(number - 1, int(shares[:, number - 1].argmax())) for number in dict.fromkeys(numbers)]
     elif row is not None:
         best = (-shares[row]).argsort(kind="stable")[:NUM_SHOWN]
-        chosen = [(int(trace), row) for trace in best if shares[row, trace] > 0]
+        pairs = [(int(trace), row) for trace in best if shares[row, trace] > 0]
     else:
         free = np.ones(count, dtype=bool)
         for word in range(len(tracing.concepts)):
             trace = int(np.where(free, shares[word], 0).argmax())
-            if len(chosen) < NUM_SHOWN and free[trace] and shares[word, trace] > 0:
+            if len(pairs) < NUM_SHOWN and free[trace] and shares[word, trace] > 0:
                 free[trace] = False
-                chosen.append((trace, word))
-    if not chosen:
+                pairs.append((trace, word))
+    if not pairs:
         return (ShownTrace(None, None, 0.0, PALE, _why_none(tracing, row)),)
-    shown = []
-    for place, (trace, word) in enumerate(chosen):
+    result = []
+    for place, (trace, word) in enumerate(pairs):
         share = float(shares[word, trace])
         if share > 0:
             colour = TRACE_COLOURS[place % len(TRACE_COLOURS)]
-            shown.append(ShownTrace(trace + 1, tracing.raised[word], share, colour))
+            result.append(ShownTrace(trace + 1, tracing.raised[word], share, colour))
         else:
             what = (
                 "no word that the traces together raise" if concept is None else f"the score of '{concept}'"
             )
             why = f"trace {trace + 1} {'raises' if concept is None else 'does not raise'} {what}"
-            shown.append(ShownTrace(trace + 1, None, 0.0, PALE, why))
-    return tuple(shown)
+            result.append(ShownTrace(trace + 1, None, 0.0, PALE, why))
+    return tuple(result)
 
 
 def _why_none(tracing: Tracing, row: int | None) -> str:

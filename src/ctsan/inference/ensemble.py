@@ -1,62 +1,190 @@
-"""Ensemble inference: captions, filled blanks, concept words, attention and effects of several runs."""
+"""How several models answer as one. All commands, the page and `evaluate` mix votes here and nowhere else."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from ctsan.data.corpus import BLANK
 from ctsan.errors import UsageError
-from ctsan.inference.effects import WordEffects, blank_effects, caption_effects
-from ctsan.inference.results import Answer, Attention, Blank, Caption, Concept, Effects
-from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
-from ctsan.runs.trained_run import WORDS_FOLDER, TrainedRun
-from ctsan.tasks.blank import AskedBlank, fill
-from ctsan.tasks.captioning import caption_clips
-from ctsan.tasks.scoring import covers_query, score_each
+from ctsan.inference.loaded_model import (
+    BlankFiller,
+    BlankReading,
+    ClipEncoding,
+    Floats,
+    LoadedModel,
+    SentenceScorer,
+)
+from ctsan.inference.results import Concept
+from ctsan.text.sentences import WordIds, encode_blanks, encode_sentences, pad_ids
 from ctsan.text.tokens import tokenize
-from ctsan.text.vocabulary import BOS
-from ctsan.text.words import VOCABULARY_FILE
+
+ModelT = TypeVar("ModelT", bound=LoadedModel)
 
 
-def concepts_seen(
-    runs: Sequence[TrainedRun],
-    encodings: Sequence[ClipEncoding],
-    row: int = 0,
+def ensemble_scores(
+    models: Sequence[SentenceScorer],
+    scores: Sequence[Floats],
     *,
-    all_candidates: bool = False,
+    queries: Sequence[str] | None = None,
+    standardise: bool | None = None,
+) -> Floats:
+    """Mean of the models' scores.
+
+    Args:
+        queries: one per row, if scores are compared only within a row. Models that do not cover a query are
+            then left out of its mean: see `covers_query`.
+        standardise: standardise each model's scores first; None does so if any model's settings ask for it.
+    """
+    if standardise is None:
+        standardise = any(model.settings.ensemble.standardise for model in models)
+    votes = np.stack(
+        [model.standardise(own) if standardise else own for model, own in zip(models, scores, strict=True)]
+    )
+    if queries is None:
+        mean: Floats = votes.mean(axis=0)
+        return mean
+    covers = covers_query(models, queries).astype(np.float32)[..., None]  # (models, queries, 1)
+    mean_of_covering: Floats = (votes * covers).sum(axis=0) / covers.sum(axis=0)
+    return mean_of_covering
+
+
+def combined_scores(scores: Sequence[Floats], weights: Sequence[float]) -> Floats:
+    """The score of a query with added and subtracted sentences: the weighted sum of theirs."""
+    total: Floats = np.sum(
+        [own * np.float32(weight) for own, weight in zip(scores, weights, strict=True)], axis=0
+    )
+    return total
+
+
+def covers_query(models: Sequence[LoadedModel], queries: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether each model's vocabulary covers each query, (models, queries).
+
+    A model covers a query if it knows at least two thirds as many of its words as the model that knows most.
+    Without "espresso" in its vocabulary, a model cannot rank clips for "an espresso".
+    """
+    read = [tokenize(query) for query in queries]
+    known = np.array(
+        [[sum(word in model.vocabulary for word in words) for words in read] for model in models]
+    )
+    covers: NDArray[np.bool_] = 3 * known >= 2 * known.max(axis=0)
+    return covers
+
+
+def models_covering_query(models: Sequence[ModelT], query: str) -> list[ModelT]:
+    """Select the models whose vocabulary covers enough words of a query."""
+    covers = covers_query(models, [query])[:, 0].tolist()
+    return [model for model, is_covering in zip(models, covers, strict=True) if is_covering]
+
+
+def score_sentences(
+    models: Sequence[SentenceScorer], encodings: Sequence[ClipEncoding], sentences: Sequence[str]
+) -> Floats:
+    """Scores of sentences that are compared with each other, with all clips: (sentences, clips)."""
+    return ensemble_scores(models, _score_all(models, encodings, sentences))
+
+
+def score_queries(
+    models: Sequence[SentenceScorer], encodings: Sequence[ClipEncoding], queries: Sequence[str]
+) -> Floats:
+    """Scores of clips that are compared with each other, for each query: (queries, clips)."""
+    return ensemble_scores(models, _score_all(models, encodings, queries), queries=queries)
+
+
+def score_pairs(
+    models: Sequence[SentenceScorer], encodings: Sequence[ClipEncoding], sentences: Sequence[str]
+) -> Floats:
+    """Scores of sentences with the clips in their rows: (sentences,)."""
+    scores = [
+        model.score_each(word_ids(model, sentences), encoding)[0]
+        for model, encoding in zip(models, encodings, strict=True)
+    ]
+    return ensemble_scores(models, scores)
+
+
+def _score_all(
+    models: Sequence[SentenceScorer], encodings: Sequence[ClipEncoding], sentences: Sequence[str]
+) -> list[Floats]:
+    return [
+        model.score_all(word_ids(model, sentences), encoding)
+        for model, encoding in zip(models, encodings, strict=True)
+    ]
+
+
+def word_ids(model: LoadedModel, sentences: Sequence[str]) -> WordIds:
+    """Sentences as a model reads them: (M, T), padded."""
+    return encode_sentences(sentences, model.vocabulary, max_words=model.settings.decoding.max_words)
+
+
+class AskedBlank(NamedTuple):
+    sentence: str
+    number: int  # index of the blank within the sentence, from 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilledBlanks:
+    """Predictions of an ensemble for M blanks."""
+
+    words: tuple[str, ...]  # union of the vocabularies
+    probabilities: Floats  # (M, words), mean over the models; 0 for special tokens
+    readings: tuple[BlankReading, ...]  # one per model
+
+
+def fill_blanks(
+    models: Sequence[BlankFiller], asked: Sequence[AskedBlank], encodings: Sequence[ClipEncoding]
+) -> FilledBlanks:
+    """Predict words for blanks. Other blanks of the same sentence are not filled.
+
+    Args:
+        encodings: one per model, with one row per blank.
+    """
+    words = tuple(dict.fromkeys(word for model in models for word in model.vocabulary.words))
+    columns = {word: column for column, word in enumerate(words)}
+    probabilities = np.zeros((len(asked), len(words)), np.float32)
+    readings = []
+    for model, encoding in zip(models, encodings, strict=True):
+        encoded = [encode_blanks(blank.sentence, model.vocabulary) for blank in asked]
+        places = [blanks[blank.number] for (_, blanks), blank in zip(encoded, asked, strict=True)]
+        reading = model.read_blanks(pad_ids([ids for ids, _ in encoded]), np.array(places), encoding)
+        own = [columns[word] for word in model.vocabulary.words]
+        probabilities[:, own] += reading.probabilities / np.float32(len(models))
+        readings.append(reading)
+    return FilledBlanks(words, probabilities, tuple(readings))
+
+
+def detected_concepts(
+    models: Sequence[LoadedModel], encodings: Sequence[ClipEncoding], *, all_candidates: bool = False
 ) -> tuple[Concept, ...]:
     """Rank the concept words of a clip as the language models receive them.
 
-    Confidence and ranking score of a word are means over the runs that have a detector.
+    Confidence and ranking score of a word are means over the models that have a detector.
 
     Args:
-        encodings: one per run, from `LoadedModel.encode`.
-        row: row of the clip in the encodings.
+        encodings: one per model, of one clip.
         all_candidates: return every candidate, not only the first K.
     """
-    seen = [
-        (run, encoding.detection.confidences[row])
-        for run, encoding in zip(runs, encodings, strict=True)
+    detecting = [
+        (model, encoding.detection.confidences[0])
+        for model, encoding in zip(models, encodings, strict=True)
         if encoding.detection is not None
     ]
     means: dict[str, float] = {}
     ranks: dict[str, float] = {}
     lemmas: dict[str, str] = {}
     has_prior = False
-    for run, confidences in seen:
-        encoder = run.loaded.model.clip_encoder
-        assert isinstance(encoder, ClipEncoder)  # it has a detector
-        has_prior = has_prior or encoder.prior_weight > 0
-        ranked = encoder.ranking(confidences).tolist()
-        candidates = run.loaded.words.concepts.candidates
-        for candidate, confidence, rank in zip(candidates, confidences.tolist(), ranked, strict=True):
+    for model, confidences in detecting:
+        prior = model.prior
+        has_prior = has_prior or prior is not None
+        # As in `ClipEncoder.ranking`: a candidate with p = 0 ranks last.
+        ranking = confidences if prior is None else np.where(confidences > 0, confidences - prior, -1.0)
+        candidates = zip(model.concepts.candidates, confidences.tolist(), ranking.tolist(), strict=True)
+        for candidate, confidence, rank in candidates:
             word = candidate.word
-            means[word] = means.get(word, 0.0) + confidence / len(seen)
-            ranks[word] = ranks.get(word, 0.0) + rank / len(seen)
+            means[word] = means.get(word, 0.0) + confidence / len(detecting)
+            ranks[word] = ranks.get(word, 0.0) + rank / len(detecting)
             lemmas[word] = candidate.lemma or lemmas.get(word, word)
     most = None if all_candidates else max(encoding.concept_words.shape[1] for encoding in encodings)
     first: dict[str, str] = {}  # best word by lemma, or by word
@@ -67,167 +195,8 @@ def concepts_seen(
     return tuple(Concept(word, means[word]) for word in first.values())
 
 
-def runs_covering_query(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
-    """Select the runs whose vocabulary covers enough words of a query: see `covers_query`."""
-    say = covers_query([run.loaded for run in runs], [query])[:, 0].tolist()
-    return [run for run, has_say in zip(runs, say, strict=True) if has_say]
-
-
-def captions_of(
-    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], beam: int | None, n_best: int
-) -> list[tuple[Caption, ...]]:
-    """Caption each clip by ensemble beam search, then rerank the hypotheses.
-
-    The first `describe` run provides the decoding and reranking settings.
-    """
-    settings = next(run.settings for run in runs if run.task == "describe")
-    found = caption_clips(
-        [run.loaded for run in runs],
-        encodings,
-        replace(settings.decoding, beam=max(beam or settings.decoding.beam, n_best)),
-        settings.rerank,
-        n_best=n_best,
-    )
-    return [tuple(Caption(*each) for each in best) for best in found]
-
-
-def filled_blanks(
-    runs: Sequence[TrainedRun],
-    encodings: Sequence[ClipEncoding],
-    sentence: str,
-    read: Sequence[str],
-    *,
-    n_best: int,
-    attention: bool,
-) -> tuple[Blank, ...]:
-    """Predict the word for each blank of a sentence about a clip.
-
-    Args:
-        encodings: one per run, with one row.
-        read: tokens of the sentence, with `BLANK` for each blank.
-    """
-    asked = [AskedBlank(sentence, number) for number in range(read.count(BLANK))]
-    rows = torch.zeros(len(asked), dtype=torch.long)
-    found = fill([run.loaded for run in runs], asked, [each.of(rows) for each in encodings])
-    blanks = []
-    for number in range(len(asked)):
-        best = found.probabilities[number].topk(min(n_best, len(found.words)))
-        likeliest = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        weights = [
-            attention_of(
-                run,
-                encoding,
-                read,
-                None if own.input_weights is None else own.input_weights[number],
-                None if own.output_weights is None else own.output_weights[number, 0],
-            )
-            for run, encoding, own in zip(runs, encodings, found.members, strict=True)
-            if attention
-        ]
-        answers = [Answer(found.words[word], probability) for word, probability in likeliest if probability]
-        effects = None
-        if attention:
-            said = answers[0].word
-            owed = blank_effects([run.loaded for run in runs], encodings, asked[number], said)
-            effects = effects_of(owed, [said])
-        blanks.append(Blank(tuple(answers), tuple(weights), effects))
-    return tuple(blanks)
-
-
-def effects_of_caption(
-    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], caption: Caption
-) -> Effects | None:
-    """Compute the effect of each concept word on each word of an ensemble's caption.
-
-    Args:
-        runs: only `describe` runs count. Joint embeddings rerank captions and generate none.
-        encodings: one per run, with one row.
-    """
-    pairs = [(run, own) for run, own in zip(runs, encodings, strict=True) if run.task == "describe"]
-    words = caption.text.split()
-    return effects_of(
-        caption_effects([run.loaded for run, _ in pairs], [own for _, own in pairs], words), words
-    )
-
-
-def effects_of(found: WordEffects | None, words: Sequence[str]) -> Effects | None:
-    if found is None:
-        return None
-    return Effects(found.concepts, tuple(words), found.each.cpu().numpy(), found.together.cpu().numpy())
-
-
-@torch.inference_mode()
-def caption_attention(run: TrainedRun, encoding: ClipEncoding, caption: Caption) -> Attention:
-    """Compute the input and output attention of a `describe` run for a caption.
-
-    One teacher-forced pass. Step t reads word t - 1 and predicts word t; the last step predicts the end of
-    the sentence. Output weights therefore come from all steps but the last, input weights from all but the
-    first.
-
-    Args:
-        encoding: with one row.
-    """
-    words, member = caption.text.split(), run.loaded
-    numbers = [BOS, *member.words.vocabulary.encode(words)]
-    decoded = member.model(torch.tensor([numbers], device=encoding.concepts.device), encoding)
-    read, said = decoded.input_weights, decoded.output_weights
-    return attention_of(
-        run, encoding, words, None if read is None else read[0, 1:], None if said is None else said[0, :-1]
-    )
-
-
-def attention_of(
-    run: TrainedRun,
-    encoding: ClipEncoding,
-    words: Sequence[str],
-    input_weights: Tensor | None,
-    output_weights: Tensor | None = None,
-) -> Attention:
-    """Pair one run's attention weights with the words and the concept words they belong to.
-
-    Args:
-        encoding: with one row.
-        words: of the sentence; cut to the length of `input_weights`.
-        input_weights: (T, K), padded.
-        output_weights: (K,) or (T, K).
-    """
-    candidates = run.loaded.words.concepts.words
-    given = int((encoding.confidences[0] > 0).sum())  # a clip may have fewer than K concept words
-    return Attention(
-        run=str(run.folder),
-        concepts=tuple(candidates[number] for number in encoding.concept_words[0, :given].tolist()),
-        words=tuple(words if input_weights is None else words[: len(input_weights)]),
-        input_weights=None if input_weights is None else input_weights[: len(words), :given].cpu().numpy(),
-        output_weights=None if output_weights is None else output_weights[..., :given].cpu().numpy(),
-    )
-
-
-def reading_attentions(
-    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], sentences: Sequence[str]
-) -> list[tuple[Attention, ...]]:
-    """Compute every run's input attention for each sentence about a clip.
-
-    Args:
-        encodings: one per run, with one row.
-    """
-    rows = torch.zeros(len(sentences), dtype=torch.long)
-    read = [score_each(run.loaded, sentences, own.of(rows)) for run, own in zip(runs, encodings, strict=True)]
-    return [
-        tuple(
-            attention_of(
-                run,
-                encoding,
-                tokenize(sentence),
-                None if scored.input_weights is None else scored.input_weights[number],
-            )
-            for run, encoding, scored in zip(runs, encodings, read, strict=True)
-        )
-        for number, sentence in enumerate(sentences)
-    ]
-
-
-def unknown_words(runs: Sequence[TrainedRun], sentences: Mapping[str, str]) -> tuple[str, ...]:
-    """List the words that are in no run's vocabulary.
+def unknown_words(models: Sequence[LoadedModel], sentences: Mapping[str, str]) -> tuple[str, ...]:
+    """List the words that are in no model's vocabulary.
 
     Args:
         sentences: keyed by the name to use in messages.
@@ -235,7 +204,7 @@ def unknown_words(runs: Sequence[TrainedRun], sentences: Mapping[str, str]) -> t
     Raises:
         UsageError: a sentence has no words, or only unknown ones. The message lists every such sentence.
     """
-    vocabularies = [run.loaded.words.vocabulary for run in runs]
+    vocabularies = [model.vocabulary for model in models]
     unknown: dict[str, None] = {}
     problems = []
     for name, sentence in sentences.items():
@@ -246,8 +215,8 @@ def unknown_words(runs: Sequence[TrainedRun], sentences: Mapping[str, str]) -> t
             problems.append(f"{name} has no words ({sentence!r}). Write a sentence, such as 'a dog runs'.")
         elif len(strange) == len(words):
             problems.append(
-                f"{name} has only words that are not known to the model: {', '.join(strange)}. Use words of "
-                f"its training captions: {WORDS_FOLDER}/{VOCABULARY_FILE} of the run lists them."
+                f"{name} has only words that are not known to the model: {', '.join(strange)}. Say it in "
+                "more common words."
             )
     if problems:
         raise UsageError("\n".join(problems))

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, zip_longest
+from itertools import groupby, islice, zip_longest
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from ctsan.data.corpus import BLANK
 from ctsan.errors import UsageError, VideoError
+from ctsan.inference.captioning import caption_together
+from ctsan.inference.effects import blank_effects, caption_effects
+from ctsan.inference.encoded_clip import AnyClip, EncodedClip, encode_together
 from ctsan.inference.ensemble import (
-    caption_attention,
-    captions_of,
-    concepts_seen,
-    effects_of_caption,
-    filled_blanks,
-    reading_attentions,
-    runs_covering_query,
+    AskedBlank,
+    detected_concepts,
+    fill_blanks,
+    models_covering_query,
+    score_queries,
+    score_sentences,
     unknown_words,
+    word_ids,
 )
-from ctsan.inference.featurizer import ClipFeatures, ClipFeaturizer
+from ctsan.inference.explaining import attention_of, caption_attention, reading_attentions
+from ctsan.inference.featurizer import ClipFeaturizer
+from ctsan.inference.loaded_model import (
+    BlankFiller,
+    Captioner,
+    ClipEncoding,
+    Floats,
+    JointEmbedding,
+    LoadedModel,
+    SentenceScorer,
+    concatenate,
+)
+from ctsan.inference.loading import load_models
 from ctsan.inference.results import (
     Answer,
     Attention,
@@ -41,15 +54,12 @@ from ctsan.inference.results import (
     SentenceRanking,
     Tracing,
 )
-from ctsan.inference.trace import check_concept, has_traces, trace_clip
-from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.inference.trace import check_concept, trace_clip
 from ctsan.runs.pack_folder import DEFAULT
-from ctsan.runs.trained_run import TrainedRun, answering, load_runs, naming_concepts
-from ctsan.tasks.blank import split_at_blanks
-from ctsan.tasks.loaded_model import joined
-from ctsan.tasks.scoring import embed_sentence, ensemble_scores, score_all
+from ctsan.runs.trained_run import answering, can_answer, naming_concepts
+from ctsan.text.sentences import split_at_blanks
 from ctsan.text.tokens import tokenize
-from ctsan.video.given_frames import ClipInput, clip_name
+from ctsan.video.given_frames import ClipInput
 
 __all__ = [
     "Answer",
@@ -60,6 +70,7 @@ __all__ = [
     "Concept",
     "Description",
     "Effects",
+    "EncodedClip",
     "Filling",
     "Predictor",
     "RankedClip",
@@ -77,18 +88,20 @@ _AT_ONCE = 8  # clips per batch
 
 
 class Predictor:
-    """Answers queries about video files. `answering` in trained_run.py selects the runs for each method.
+    """Answers queries about video files. `answering` in trained_run.py selects the models for each method.
+
+    A clip is a path, frames, or the result of `encode`, which can be asked again without reading the file.
 
     Args:
-        runs: of any tasks.
+        models: of any tasks.
         weights: file of the backbone's weights, if they are not installed with ctsan.
     """
 
-    def __init__(self, runs: Sequence[TrainedRun], *, weights: Path | None = None) -> None:
-        self.runs = tuple(runs)
+    def __init__(self, models: Sequence[LoadedModel], *, weights: Path | None = None) -> None:
+        self.models = tuple(models)
         self._featurizer = ClipFeaturizer(weights)
-        for run in self.runs:
-            self._featurizer.backbone(run.recipe)  # fail early if a backbone is missing
+        for model in self.models:
+            self._featurizer.backbone(model.recipe)  # fail early if a backbone is missing
 
     @classmethod
     def load(
@@ -102,15 +115,49 @@ class Predictor:
             RunError: a folder holds no usable run.
             UsageError: the backbone of a run is missing, so it cannot process video files.
         """
-        return cls(load_runs([Path(run), *map(Path, more_runs)]), weights=weights)
+        return cls(load_models([Path(run), *map(Path, more_runs)]), weights=weights)
 
     @property
     def seconds(self) -> Mapping[str, float]:
         """Seconds spent so far, by stage: `load`, `decode`, `backbone`, `model`."""
         return self._featurizer.stopwatch.seconds
 
+    @property
+    def engines(self) -> list[str]:
+        """What runs the backbones that were loaded, such as "ONNX Runtime, CPU"."""
+        return self._featurizer.engines
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks that the models can answer; a joint embedding answers two of them."""
+        tasks: tuple[str, ...] = ("describe", "fill", "choose", "rank")
+        return [task for task in tasks if can_answer(self.models, task)]
+
+    @property
+    def can_trace(self) -> bool:
+        return any(model.has_traces for model in self.models if isinstance(model, Captioner))
+
+    def load_all(self) -> None:
+        """Load all weights and backbones now, so that the first query does not pay for it."""
+        for model in self.models:
+            self._featurizer.engine(model.recipe)
+            model.load()
+
+    def encode(self, clip: ClipInput) -> EncodedClip:
+        """Read a clip once, to ask about it many times.
+
+        Raises:
+            VideoError: the clip cannot be read.
+        """
+        return _only(self._encode_all([clip], self.models))
+
+    def prepare(self, clips: Sequence[EncodedClip], task: str) -> None:
+        """Encode clips in one batch, before queries about them are answered one by one."""
+        for model in self._asked(task):
+            encode_together(clips, model)
+
     def describe(
-        self, clip: ClipInput, *, beam: int | None = None, n_best: int = 1, attention: bool = False
+        self, clip: AnyClip, *, beam: int | None = None, n_best: int = 1, attention: bool = False
     ) -> Description:
         """Caption a clip, and list its concept words.
 
@@ -122,11 +169,11 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: there is no `describe` run.
         """
-        return _answer(self.describe_all([clip], beam=beam, n_best=n_best, attention=attention))
+        return _only(self.describe_all([clip], beam=beam, n_best=n_best, attention=attention))
 
     def describe_all(
         self,
-        clips: Iterable[ClipInput],
+        clips: Iterable[AnyClip],
         *,
         beam: int | None = None,
         n_best: int = 1,
@@ -137,16 +184,12 @@ class Predictor:
         Raises:
             UsageError: there is no `describe` run.
         """
-        runs = self._asked("describe")
-        for looks in _some_at_once(self._featurizer.featurize_all(clips, runs)):
-            seen = [look for look in looks if isinstance(look, ClipFeatures)]
-            said = self._say(runs, seen, beam, n_best, attention)
-            described = (
-                Description(look.clip, captions, concepts, _duration(look), *explained)
-                for look, (captions, concepts, explained) in zip(seen, said, strict=True)
-            )
-            for look in looks:
-                yield look if isinstance(look, VideoError) else next(described)
+        models = self._asked("describe")
+        for batch in _batches(self._encode_all(clips, models)):
+            readable = [clip for clip in batch if isinstance(clip, EncodedClip)]
+            described = iter(self._describe(models, readable, beam, n_best, attention))
+            for clip in batch:
+                yield clip if isinstance(clip, VideoError) else next(described)
 
     def describe_scenes(self, video: Path | str, *, beam: int | None = None) -> Iterator[Scene]:
         """Caption each shot of a video; memory use does not grow with the video.
@@ -155,13 +198,14 @@ class Predictor:
             VideoError: the video cannot be read.
             UsageError: there is no `describe` run.
         """
-        runs = self._asked("describe")
-        for shots in _some_at_once(self._featurizer.featurize_shots(Path(video), runs)):
-            said = self._say(runs, [look for _, look in shots], beam, 1, attention=False)
-            for (shot, _), (captions, concepts, _) in zip(shots, said, strict=True):
-                yield Scene(shot.start, shot.end, captions[0], concepts)
+        models = self._asked("describe")
+        for shots in _batches(self._featurizer.featurize_shots(Path(video), models)):
+            clips = [EncodedClip(features) for _, features in shots]
+            described = self._describe(models, clips, beam, 1, attention=False)
+            for (shot, _), description in zip(shots, described, strict=True):
+                yield Scene(shot.start, shot.end, description.captions[0], description.concepts)
 
-    def concepts(self, clip: ClipInput, *, all: bool = False) -> tuple[Concept, ...]:  # noqa: A002  # what it is
+    def concepts(self, clip: AnyClip, *, all: bool = False) -> tuple[Concept, ...]:  # noqa: A002  # what it is
         """List the concept words of a clip in order of rank, from `describe` runs if any has a detector.
 
         Args:
@@ -171,29 +215,24 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: no run has a detector.
         """
-        if not all:
-            return _answer(self.concepts_all([clip]))[1]
-        runs = self._detecting()
-        return concepts_seen(runs, self._featurizer.watch(clip, runs).encodings, all_candidates=True)
+        models = self._detecting()
+        return _concepts(models, self._encoded(clip, models), all_candidates=all)
 
     def concepts_all(
-        self, clips: Iterable[ClipInput]
+        self, clips: Iterable[AnyClip]
     ) -> Iterator[tuple[str, tuple[Concept, ...]] | VideoError]:
         """Yield many clips with their concept words, or the error of a clip that cannot be read.
 
         Raises:
             UsageError: no run has a detector.
         """
-        runs = self._detecting()
-        for look in self._featurizer.featurize_all(clips, runs):
-            if isinstance(look, VideoError):
-                yield look
-            else:
-                yield look.clip, concepts_seen(runs, self._featurizer.encode([look], runs))
+        models = self._detecting()
+        for clip in self._encode_all(clips, models):
+            yield clip if isinstance(clip, VideoError) else (clip.name, _concepts(models, clip))
 
     def trace(
         self,
-        clip: ClipInput,
+        clip: AnyClip,
         *,
         concept: str | None = None,
         beam: int | None = None,
@@ -212,26 +251,27 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: the model has no detector, or does not know the concept.
         """
-        runs = self._asked("describe")
-        said_by = [run for run in runs if run.task == "describe"]
-        run = next(filter(has_traces, said_by), said_by[0])
-        check_concept(run, concept)
-        sight = self._featurizer.watch(clip, runs)
-        own = sight.encodings[runs.index(run)]
-        caption = caption or captions_of(runs, sight.encodings, beam, 1)[0][0]
+        models = self._asked("describe")
+        captioners = [model for model in models if isinstance(model, Captioner)]
+        traced = next((model for model in captioners if model.has_traces), captioners[0])
+        check_concept(traced, concept)
+        encoded = self._encoded(clip, models)
+        if caption is None:
+            caption = self._describe(models, [encoded], beam, 1, attention=False)[0].captions[0]
+        encodings = [encoded.encoding(model) for model in captioners]
         return trace_clip(
-            run,
-            own,
+            traced,
+            encoded.encoding(traced),
             caption,
-            said_by=said_by,
-            effects=effects_of_caption(runs, sight.encodings, caption),
-            concepts=concepts_seen([run], [own]),
+            said_by=captioners,
+            effects=caption_effects(captioners, encodings, caption.text.split()),
+            concepts=_concepts([traced], encoded),
             concept=concept,
-            times=sight.times,
-            cell_borders=self._featurizer.backbone(run.recipe).spec.cell_borders,
+            times=encoded.times,
+            cell_borders=self._featurizer.backbone(traced.recipe).spec.cell_borders,
         )
 
-    def fill(self, clip: ClipInput, sentence: str, *, n_best: int = 5, attention: bool = False) -> Filling:
+    def fill(self, clip: AnyClip, sentence: str, *, n_best: int = 5, attention: bool = False) -> Filling:
         """Predict the most probable words for each blank of a sentence: `_____` of any length, or `<blank>`.
 
         Each of several blanks is predicted with the others still blank.
@@ -240,7 +280,7 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: there is no `fill` run, no blank, or no known word in the sentence.
         """
-        runs = self._asked("fill")
+        models = [model for model in self._asked("fill") if isinstance(model, BlankFiller)]
         first, *others = split_at_blanks(sentence)
         if not others:
             raise UsageError(
@@ -248,31 +288,31 @@ class Predictor:
                 f"as 'a man is {BLANK} a car'."
             )
         around = " ".join((first, *others))
-        unknown = unknown_words(runs, {"The sentence": around}) if tokenize(around) else ()
-        encodings = self._featurizer.watch(clip, runs).encodings
-        read = [*tokenize(first), *(word for part in others for word in (BLANK, *tokenize(part)))]
+        unknown = unknown_words(models, {"The sentence": around}) if tokenize(around) else ()
+        encoded = self._encoded(clip, models)
+        tokens = [*tokenize(first), *(word for part in others for word in (BLANK, *tokenize(part)))]
         with self._featurizer.stopwatch("model"):
-            blanks = filled_blanks(runs, encodings, sentence, read, n_best=n_best, attention=attention)
+            blanks = _fill(models, encoded, sentence, tokens, n_best=n_best, attention=attention)
         pieces = zip_longest((first, *others), (blank.answers[0].word for blank in blanks), fillvalue="")
         filled = "".join(piece for pair in pieces for piece in pair)
-        return Filling(clip_name(clip), sentence, filled, blanks, concepts_seen(runs, encodings), unknown)
+        return Filling(encoded.name, sentence, filled, blanks, _concepts(models, encoded), unknown)
 
-    def choose(self, clip: ClipInput, sentences: Sequence[str], *, attention: bool = False) -> Choice:
+    def choose(self, clip: AnyClip, sentences: Sequence[str], *, attention: bool = False) -> Choice:
         """Choose which of two or more sentences matches a clip best; scores are means over the runs.
 
         Raises:
             VideoError: the clip cannot be read.
             UsageError: no run can choose, there are too few sentences, or one has no known word.
         """
-        runs = self._asked("choose")
+        models = [model for model in self._asked("choose") if isinstance(model, SentenceScorer)]
         if len(sentences) < 2:
             raise UsageError(f"There is nothing to choose from: {len(sentences)} given. Give two or more.")
         names = {f"Choice {number}": each for number, each in enumerate(sentences, start=1)}
-        scored, concepts, unknown = self._score_sentences(runs, clip, names, attention)
-        return Choice(clip_name(clip), scored, concepts, unknown)
+        encoded, scored, unknown = self._score_sentences(models, clip, names, attention)
+        return Choice(encoded.name, scored, _concepts(models, encoded), unknown)
 
     def rank_sentences(
-        self, clip: ClipInput, sentences: Sequence[str], *, attention: bool = False
+        self, clip: AnyClip, sentences: Sequence[str], *, attention: bool = False
     ) -> SentenceRanking:
         """Rank sentences by how well they match a clip, best first.
 
@@ -280,18 +320,18 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: no run can rank, there are no sentences, or one has no known word.
         """
-        runs = self._asked("rank")
+        models = [model for model in self._asked("rank") if isinstance(model, SentenceScorer)]
         if not sentences:
             raise UsageError("There are no sentences to rank. Give one or more.")
         names = {f"Sentence {number}": each for number, each in enumerate(sentences, start=1)}
-        scored, concepts, unknown = self._score_sentences(runs, clip, names, attention)
-        best_first = sorted(scored, key=lambda each: -each.score)
-        return SentenceRanking(clip_name(clip), tuple(best_first), concepts, unknown)
+        encoded, scored, unknown = self._score_sentences(models, clip, names, attention)
+        best_first = sorted(scored, key=lambda sentence: -sentence.score)
+        return SentenceRanking(encoded.name, tuple(best_first), _concepts(models, encoded), unknown)
 
     def rank(
         self,
         query: str,
-        clips: Iterable[ClipInput],
+        clips: Iterable[AnyClip],
         *,
         n_best: int | None = None,
         attention: bool = False,
@@ -308,39 +348,32 @@ class Predictor:
         Raises:
             UsageError: no run can rank, there are no clips, or the query has no known word.
         """
-        runs = self._asked("rank")
-        unknown = unknown_words(runs, {"The query": query})
-        runs = runs_covering_query(runs, query)  # the other runs do not affect the scores
+        models = [model for model in self._asked("rank") if isinstance(model, SentenceScorer)]
+        unknown = unknown_words(models, {"The query": query})
+        models = models_covering_query(models, query)  # the other models do not affect the scores
         seen: list[tuple[str, tuple[Concept, ...]]] = []
         parts: list[list[ClipEncoding]] = []
         errors = []
-        for look in self._featurizer.featurize_all(clips, runs):
-            if isinstance(look, VideoError):
-                errors.append(look)
+        for clip in self._encode_all(clips, models):
+            if isinstance(clip, VideoError):
+                errors.append(clip)
             else:
-                encodings = self._featurizer.encode([look], runs)
-                seen.append((look.clip, concepts_seen(runs, encodings)))
-                parts.append([encoding._replace(detection=None) for encoding in encodings])
+                seen.append((clip.name, _concepts(models, clip)))
+                parts.append([clip.encoding(model).without_detection for model in models])
             if on_clip:
                 on_clip()
         if not seen and not errors:
             raise UsageError("There are no clips to rank. Give one or more.")
         ranked = []
         if seen:
-            members = [run.loaded for run in runs]
-            encodings = [joined(own) for own in zip(*parts, strict=True)]
-            scores = ensemble_scores(
-                members,
-                [score_all(member, [query], own) for member, own in zip(members, encodings, strict=True)],
-                queries=[query],
-            )[0]
-            for place in scores.argsort(descending=True, stable=True)[:n_best].tolist():
-                weights = reading_attentions(runs, parts[place], [query])[0] if attention else ()
+            encodings = [concatenate(of_model) for of_model in zip(*parts, strict=True)]
+            scores = score_queries(models, encodings, [query])[0]
+            for place in np.argsort(-scores, kind="stable")[:n_best].tolist():
+                weights = reading_attentions(models, parts[place], [query])[0] if attention else ()
                 ranked.append(RankedClip(seen[place][0], float(scores[place]), seen[place][1], weights))
         return Ranking(query, tuple(ranked), tuple(errors), unknown)
 
-    @torch.inference_mode()
-    def embed_clip(self, clip: ClipInput) -> NDArray[np.float32]:
+    def embed_clip(self, clip: AnyClip) -> Floats:
         """Embed a clip with the joint embedding, as a unit vector; several runs' vectors are concatenated.
 
         The dot product with the vector of a sentence is their cosine similarity, summed over the runs.
@@ -349,115 +382,170 @@ class Predictor:
             VideoError: the clip cannot be read.
             UsageError: no run is a joint embedding.
         """
-        runs = self._embedding()
-        encodings = self._featurizer.watch(clip, runs).encodings
-        parts = [
-            run.loaded.model.embed_clips(encoding)[0] for run, encoding in zip(runs, encodings, strict=True)
-        ]
-        return np.concatenate([part.cpu().numpy() for part in parts])
+        models = self._embedding()
+        encoded = self._encoded(clip, models)
+        return np.concatenate([model.embed_clips(encoded.encoding(model))[0] for model in models])
 
-    def embed_text(self, text: str) -> NDArray[np.float32]:
+    def embed_text(self, text: str) -> Floats:
         """Embed a sentence with the joint embedding: see `embed_clip`.
 
         Raises:
             UsageError: no run is a joint embedding, or no run knows any word of the sentence.
         """
-        runs = self._embedding()
-        unknown_words(runs, {"The sentence": text})
-        return np.concatenate([embed_sentence(run.loaded, text) for run in runs])
+        models = self._embedding()
+        unknown_words(models, {"The sentence": text})
+        return np.concatenate([model.embed_sentences(word_ids(model, [text]))[0] for model in models])
 
     def __repr__(self) -> str:
-        runs = ", ".join(f"{run.folder.name} ({run.task})" for run in self.runs)
-        return f"Predictor({runs})"
+        models = ", ".join(f"{model.folder.name} ({model.task})" for model in self.models)
+        return f"Predictor({models})"
 
-    def _embedding(self) -> list[TrainedRun]:
-        runs = [run for run in self.runs if run.task == "embed"]
-        if not runs:
+    def _embedding(self) -> list[JointEmbedding]:
+        models = [model for model in self.models if isinstance(model, JointEmbedding)]
+        if not models:
             raise UsageError("No run is a joint embedding. Train one: ctsan train embed --corpus CORPUS …")
-        return runs
+        return models
 
-    def _detecting(self) -> list[TrainedRun]:
-        runs = naming_concepts(self.runs)
-        if not runs:
+    def _detecting(self) -> list[LoadedModel]:
+        models = naming_concepts(self.models)
+        if not models:
             raise UsageError("No run has a concept detector. Name one that has.")
-        return runs
+        return models
 
-    def _asked(self, task: str) -> list[TrainedRun]:
-        """Select the runs that answer a task, and load their models."""
-        runs = answering(self.runs, task)
+    def _asked(self, task: str) -> list[LoadedModel]:
+        """Select the models that answer a task, and load them."""
+        models = answering(self.models, task)
         with self._featurizer.stopwatch("load"):
-            for run in runs:
-                run.load()
-        return runs
+            for model in models:
+                model.load()
+        return models
 
-    def _say(
+    def _encode_all(
+        self, clips: Iterable[AnyClip], models: Sequence[LoadedModel]
+    ) -> Iterator[EncodedClip | VideoError]:
+        """Read clips ahead of their use. Clips that are encoded already are passed on."""
+        for is_encoded, group in groupby(clips, key=lambda clip: isinstance(clip, EncodedClip)):
+            if is_encoded:
+                yield from group  # type: ignore[misc]  # encoded clips
+                continue
+            for features in self._featurizer.featurize_all(group, models):  # type: ignore[arg-type]  # others
+                yield features if isinstance(features, VideoError) else EncodedClip(features)
+
+    def _encoded(self, clip: AnyClip, models: Sequence[LoadedModel]) -> EncodedClip:
+        if isinstance(clip, EncodedClip):
+            return clip
+        return _only(self._encode_all([clip], models))
+
+    def _describe(
         self,
-        runs: Sequence[TrainedRun],
-        looks: Sequence[ClipFeatures],
+        models: Sequence[LoadedModel],
+        clips: Sequence[EncodedClip],
         beam: int | None,
         n_best: int,
         attention: bool,
-    ) -> list[tuple[tuple[Caption, ...], tuple[Concept, ...], tuple[tuple[Attention, ...], Effects | None]]]:
-        """Return captions and concept words of each clip; on request, attention and effects of the best."""
-        if not looks:
+    ) -> list[Description]:
+        """Caption clips as one batch."""
+        if not clips:
             return []
-        encodings = self._featurizer.encode(looks, runs)
+        captioners = [model for model in models if isinstance(model, Captioner)]
         with self._featurizer.stopwatch("model"):
-            captions = captions_of(runs, encodings, beam, n_best)
-            return [
-                (
-                    own,
-                    concepts_seen(runs, encodings, row),
-                    _explained(runs, encodings, row, own[0]) if attention else ((), None),
+            hypotheses = caption_together(models, clips, beam=beam, n_best=n_best)
+            descriptions = []
+            for clip, best in zip(clips, hypotheses, strict=True):
+                captions = tuple(Caption(*hypothesis) for hypothesis in best)
+                explained = _explained(captioners, clip, captions[0]) if attention else ((), None)
+                concepts = _concepts(models, clip)
+                descriptions.append(
+                    Description(clip.name, captions, concepts, clip.features.duration, *explained)
                 )
-                for row, own in enumerate(captions)
-            ]
+            return descriptions
 
     def _score_sentences(
-        self, runs: Sequence[TrainedRun], clip: ClipInput, sentences: dict[str, str], attention: bool
-    ) -> tuple[tuple[ScoredSentence, ...], tuple[Concept, ...], tuple[str, ...]]:
-        """Return the scored sentences, the clip's concept words, and the unknown words.
+        self, models: Sequence[SentenceScorer], clip: AnyClip, sentences: dict[str, str], attention: bool
+    ) -> tuple[EncodedClip, tuple[ScoredSentence, ...], tuple[str, ...]]:
+        """Return the encoded clip, the scored sentences, and the unknown words.
 
         Args:
             sentences: keyed by the name to use in messages.
         """
-        unknown = unknown_words(runs, sentences)
+        unknown = unknown_words(models, sentences)
         texts = list(sentences.values())
-        encodings = self._featurizer.watch(clip, runs).encodings
-        members = [run.loaded for run in runs]
-        scores = ensemble_scores(
-            members, [score_all(member, texts, own) for member, own in zip(members, encodings, strict=True)]
-        )[:, 0].tolist()
-        weights = reading_attentions(runs, encodings, texts) if attention else [()] * len(texts)
-        scored = map(ScoredSentence, texts, scores, weights)
-        return tuple(scored), concepts_seen(runs, encodings), unknown
+        encoded = self._encoded(clip, models)
+        encodings = [encoded.encoding(model) for model in models]
+        scores = score_sentences(models, encodings, texts)[:, 0].tolist()
+        weights = reading_attentions(models, encodings, texts) if attention else [()] * len(texts)
+        return encoded, tuple(map(ScoredSentence, texts, scores, weights)), unknown
+
+
+def _concepts(
+    models: Sequence[LoadedModel], clip: EncodedClip, *, all_candidates: bool = False
+) -> tuple[Concept, ...]:
+    encodings = [clip.encoding(model) for model in models]
+    return detected_concepts(models, encodings, all_candidates=all_candidates)
 
 
 def _explained(
-    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], row: int, caption: Caption
+    captioners: Sequence[Captioner], clip: EncodedClip, caption: Caption
 ) -> tuple[tuple[Attention, ...], Effects | None]:
-    """Compute the attention of the `describe` runs, and the effects, for the caption of one row."""
-    rows = torch.tensor([row])
-    of_clip = [each.without_detection.of(rows.to(each.concepts.device)) for each in encodings]
-    pairs = zip(runs, of_clip, strict=True)
-    attention = [caption_attention(run, each, caption) for run, each in pairs if run.task == "describe"]
-    return tuple(attention), effects_of_caption(runs, of_clip, caption)
+    """Compute the attention of each captioner, and the effects, for the caption of a clip."""
+    encodings = [clip.encoding(model) for model in captioners]
+    attention = [
+        caption_attention(model, encoding, caption)
+        for model, encoding in zip(captioners, encodings, strict=True)
+    ]
+    return tuple(attention), caption_effects(captioners, encodings, caption.text.split())
 
 
-def _duration(look: ClipFeatures) -> float:
-    """Estimate a clip's duration: of N evenly sampled frames, the last is at (N - 1) / N of the clip."""
-    count = len(look.times)
-    return float(look.times[-1] - look.times[0]) * count / max(count - 1, 1)
+def _fill(
+    models: Sequence[BlankFiller],
+    clip: EncodedClip,
+    sentence: str,
+    tokens: Sequence[str],
+    *,
+    n_best: int,
+    attention: bool,
+) -> tuple[Blank, ...]:
+    """Predict the word for each blank of a sentence about a clip.
+
+    Args:
+        tokens: of the sentence, with `BLANK` for each blank.
+    """
+    asked = [AskedBlank(sentence, number) for number in range(tokens.count(BLANK))]
+    encodings = [clip.encoding(model) for model in models]
+    filled = fill_blanks(models, asked, [each.without_detection.of([0] * len(asked)) for each in encodings])
+    blanks = []
+    for number, blank in enumerate(asked):
+        probabilities = filled.probabilities[number]
+        best = np.argsort(-probabilities, kind="stable")[:n_best].tolist()
+        answers = [Answer(filled.words[word], float(probabilities[word])) for word in best]
+        answers = [answer for answer in answers if answer.probability]
+        weights: list[Attention] = []
+        effects = None
+        if attention:
+            for model, encoding, reading in zip(models, encodings, filled.readings, strict=True):
+                inputs, outputs = reading.input_weights, reading.output_weights
+                weights.append(
+                    attention_of(
+                        model,
+                        encoding,
+                        tokens,
+                        None if inputs is None else inputs[number],
+                        None if outputs is None else outputs[number],
+                    )
+                )
+            effects = blank_effects(models, encodings, blank, answers[0].word)
+        blanks.append(Blank(tuple(answers), tuple(weights), effects))
+    return tuple(blanks)
 
 
-def _some_at_once(items: Iterator[T]) -> Iterator[list[T]]:
-    while some := list(islice(items, _AT_ONCE)):
-        yield some
+def _batches(items: Iterator[T]) -> Iterator[list[T]]:
+    while batch := list(islice(items, _AT_ONCE)):
+        yield batch
 
 
-def _answer(found: Iterator[T | VideoError]) -> T:
+def _only(results: Iterator[T | VideoError]) -> T:
     """Return the only result, or raise it if it is an error."""
-    [answer] = found
-    if isinstance(answer, VideoError):
-        raise answer
-    return answer
+    [result] = results
+    if isinstance(result, VideoError):
+        raise result
+    return result

@@ -120,6 +120,14 @@ class Tracing:
         return tuple(self.caption.text.split())
 
     @property
+    def is_raised(self) -> NDArray[np.bool_]:
+        """(raised,): whether the traces raise a word; with a probe, above its confidence alone."""
+        is_raised: NDArray[np.bool_] = self.shares.sum(axis=1) > 0
+        if self.has_probe:  # the traces' score has a term that belongs to no trace
+            is_raised &= np.array([word.confidence for word in self.raised]) > self.probe_confidences
+        return is_raised
+
+    @property
     def run_name(self) -> str:
         """The run's folder name; for a member of an ensemble, `ensemble/number`."""
         folder = Path(self.run)

@@ -5,31 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ctsan.errors import UsageError, did_you_mean
-from ctsan.inference.ensemble import caption_attention
+from ctsan.inference.explaining import caption_attention
+from ctsan.inference.loaded_model import Captioner, ClipEncoding
 from ctsan.inference.results import Caption, Concept, Effects, Tracing
-from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.concept_detector import ConceptDetector
-from ctsan.runs.trained_run import WORDS_FOLDER, TrainedRun
+from ctsan.runs.trained_run import WORDS_FOLDER
 from ctsan.text.words import CONCEPTS_FILE
 from ctsan.video.frames import subsample
 
 
-def has_traces(run: TrainedRun) -> bool:
-    return isinstance(run.loaded.model.clip_encoder.detector, ConceptDetector)
-
-
-def check_concept(run: TrainedRun, concept: str | None) -> None:
-    """Check that a run has traces, and that the concept is one of its candidates.
+def check_concept(model: Captioner, concept: str | None) -> None:
+    """Check that a model has traces, and that the concept is one of its candidates.
 
     Raises:
         UsageError: the model has no detector, or does not know the concept.
     """
-    candidates = run.loaded.words.concepts.words
-    if not has_traces(run):
+    candidates = model.concepts.words
+    if not model.has_traces:
         raise UsageError("The model has no concept detector, so no traces. Name a run that has one.")
     if concept is not None and concept not in candidates:
         raise UsageError(
@@ -38,53 +32,51 @@ def check_concept(run: TrainedRun, concept: str | None) -> None:
         )
 
 
-@torch.inference_mode()
 def trace_clip(
-    run: TrainedRun,
+    model: Captioner,
     encoding: ClipEncoding,
     caption: Caption,
     *,
-    said_by: Sequence[TrainedRun],
+    said_by: Sequence[Captioner],
     effects: Effects | None,
     concepts: tuple[Concept, ...],
     concept: str | None,
     times: NDArray[np.float64],
     cell_borders: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> Tracing:
-    """Collect the traces, attention and effects of one description run for a clip.
+    """Collect the traces, attention and effects of one captioner for a clip.
 
     Args:
+        encoding: with one row.
         caption: the caption of the clip.
-        said_by: the runs of the ensemble that generated it; `run` is one of them.
+        said_by: the ensemble that generated it; `model` is one of them.
         effects: of the ensemble's concept words on the words of the caption.
-        concepts: the concept words that `run` detects.
+        concepts: the concept words that `model` detects.
         concept: one more concept word to include, detected or not.
         times: of all sampled frames of the clip, in seconds.
         cell_borders: borders of the rows and columns of the backbone's grid in a frame, from 0 to 1.
     """
-    detector, detection = run.loaded.model.clip_encoder.detector, encoding.detection
+    detection, candidates = encoding.detection, model.concepts.words
     assert detection is not None  # see `check_concept`
-    candidates = run.loaded.words.concepts.words
     raised = encoding.concept_words[0].tolist()
     if concept is not None and candidates.index(concept) not in raised:
         raised.append(candidates.index(concept))
-    numbers = torch.tensor([raised], device=detection.scores.device)
-    attention = caption_attention(run, encoding, caption)
+    attention = caption_attention(model, encoding, caption)
     frames = detection.attention.shape[1]
     rows, columns = cell_borders
-    without_traces = detection.scores if detection.probed is None else detection.probed
+    confidences, probed = detection.confidences[0], detection.probe_confidences
     return Tracing(
-        run=str(run.folder),
-        said_by=tuple(str(each.folder) for each in said_by),
+        run=str(model.folder),
+        said_by=tuple(str(captioner.folder) for captioner in said_by),
         times=times[subsample(len(times), frames)],
-        attention=detection.attention[0].cpu().numpy(),
+        attention=detection.attention[0],
         rows=rows,
         columns=columns,
         concepts=concepts,
-        raised=tuple(Concept(candidates[n], float(detection.confidences[0, n])) for n in raised),
-        probe_confidences=without_traces[0, raised].sigmoid().cpu().numpy(),
-        has_probe=detection.probed is not None,
-        shares=detector.shares(detection.states, numbers)[0].cpu().numpy(),
+        raised=tuple(Concept(candidates[number], float(confidences[number])) for number in raised),
+        probe_confidences=(confidences if probed is None else probed[0])[raised],
+        has_probe=probed is not None,
+        shares=model.trace_shares(detection, raised),
         caption=caption,
         output_weights=attention.output_weights,
         input_weights=attention.input_weights,

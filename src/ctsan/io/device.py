@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -14,9 +15,14 @@ Device = Literal["cuda", "mps", "cpu"]
 _GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 
 
+def has_gpu_files() -> bool:
+    """Whether there may be a GPU: only Linux can be asked without loading a library."""
+    return sys.platform != "linux" or any(file.exists() for file in _GPU_FILES)
+
+
 def best_device() -> Device:
-    """The fastest available device."""
-    if sys.platform == "linux" and not any(file.exists() for file in _GPU_FILES):
+    """The fastest device that PyTorch can use; the CPU without PyTorch."""
+    if not has_gpu_files() or importlib.util.find_spec("torch") is None:
         return "cpu"
     import torch
 

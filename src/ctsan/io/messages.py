@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
+from ctsan.errors import printable
+
 _LOGGER = logging.getLogger("ctsan")
 
 
@@ -24,6 +26,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def printable_lines(text: str) -> str:
+    """`printable` for a text of several lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def listed(paths: Iterable[Path]) -> str:
     """Paths separated by commas, as the place of a message."""
-    return ", ".join(map(str, paths))
+    return ", ".join(map(printable, paths))

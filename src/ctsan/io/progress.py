@@ -8,11 +8,20 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
+from ctsan.errors import printable
+
 
 def progress_bar(total: int, *, what: str, unit: str = "clip") -> tqdm[NoReturn]:
     """A bar with rate and time left; in a log file, a line now and then."""
     interval = 0.2 if sys.stderr.isatty() else 10.0
-    return tqdm(total=total, desc=what, unit=unit, mininterval=interval, dynamic_ncols=True, file=sys.stderr)
+    return tqdm(
+        total=total,
+        desc=printable(what),
+        unit=unit,
+        mininterval=interval,
+        dynamic_ncols=True,
+        file=sys.stderr,
+    )
 
 
 def shown_on(bar: tqdm[NoReturn]) -> Callable[[str, int, int], None]:

@@ -1,19 +1,16 @@
-"""Beam search over a decoder. A beam of one is greedy search."""
+"""Beam search over a decoder, on NumPy arrays. A beam of one is greedy search."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+import numpy as np
+from numpy.typing import NDArray
 
-from ctsan.model.lstm import State
-
-# Maps the last words (n,), the state, and the unfinished clips, which have the same number of rows each, to
-# log-probabilities of the next words, (n, words), and the new state.
-NextWordsOf = Callable[[Tensor, State, tuple[int, ...]], tuple[Tensor, State]]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+StateT = TypeVar("StateT")
 
 _GROUP = 32  # scores per group in `_highest`
 
@@ -23,10 +20,31 @@ class Sentence(NamedTuple):
     score: float  # log-probability, including `end`, divided by length ** length_penalty
 
 
-@torch.inference_mode()
+class Steps(Protocol[StateT]):
+    """A decoder as the search sees it. Its state may be of any type."""
+
+    @property
+    def num_clips(self) -> int: ...
+
+    def start(self) -> StateT:
+        """The state of all clips, one row each."""
+        ...
+
+    def next_words(self, last: Ints, state: StateT, clips: tuple[int, ...]) -> tuple[Floats, StateT]:
+        """Map the last words (n,) to log-probabilities of the next (n, words), and the new state.
+
+        Args:
+            clips: the unfinished clips, which have the same number of successive rows each.
+        """
+        ...
+
+    def select(self, state: StateT, rows: Ints) -> StateT:
+        """Rows of a state; a row may occur more than once."""
+        ...
+
+
 def beam_search(
-    next_words: NextWordsOf,
-    state: State,
+    steps: Steps[StateT],
     *,
     begin: int,
     end: int,
@@ -41,7 +59,6 @@ def beam_search(
     """The `n_best` sentences of every clip, best first.
 
     Args:
-        state: initial state of the decoder, (layers, B, D).
         never: words that are never generated, such as the unknown word and padding.
         enough: number of finished sentences after which the search for a clip stops. By default it continues
             until no unfinished sentence can reach the `n_best`.
@@ -53,32 +70,32 @@ def beam_search(
     """
     if n_best > beam:
         raise ValueError(f"{n_best} sentences from a beam of {beam}: widen the beam.")
-    clips = tuple(range(state.hidden.shape[1]))  # unfinished clips: B
-    device = state.hidden.device
+    clips = tuple(range(steps.num_clips))  # unfinished clips: B
+    state = steps.start()
     finished: list[list[Sentence]] = [[] for _ in clips]
-    words = torch.full((len(clips), 1), begin, device=device)  # (B width, t)
-    scores = torch.zeros(len(clips), device=device)  # (B width,)
+    words: Ints = np.full((len(clips), 1), begin, np.int64)  # (B width, t)
+    scores: Floats = np.zeros(len(clips), np.float32)  # (B width,)
     for length in range(1, max_words + 1):
-        log_probabilities, state = next_words(words[:, -1], state, clips)
-        log_probabilities[:, [begin, *never]] = -torch.inf
+        log_probabilities, state = steps.next_words(words[:, -1], state, clips)
+        num_words = log_probabilities.shape[1]
+        log_probabilities[:, [begin, *never]] = -np.inf
         if length == 1:
-            log_probabilities[:, end] = -torch.inf  # no empty sentences
+            log_probabilities[:, end] = -np.inf  # no empty sentences
         if no_repeat_ngram:
-            log_probabilities[_repeating(words, no_repeat_ngram)] = -torch.inf
-        total = (scores[:, None] + log_probabilities).view(len(clips), -1)  # (B, width words)
+            log_probabilities[_repeating(words, no_repeat_ngram)] = -np.inf
+        total = (scores[:, None] + log_probabilities).reshape(len(clips), -1)  # (B, width words)
         # At most `beam` candidates end here, so the best 2 x beam leave a full beam of unfinished ones.
-        best, places = _highest(total, min(2 * beam, total.shape[1]))
-        first = torch.arange(0, len(words), len(words) // len(clips), device=device)[:, None]  # rows of clips
-        rows, chosen = first + places // log_probabilities.shape[1], places % log_probabilities.shape[1]
-        begun = torch.cat([words[rows], chosen[..., None]], dim=2)  # (B, n, t + 1)
+        best, places = _highest(total, min(2 * beam, total.shape[1]))  # both (B, n)
+        first = np.arange(0, len(words), len(words) // len(clips))[:, None]  # rows of clips
+        rows, chosen = first + places // num_words, places % num_words
+        begun = np.concatenate([words[rows], chosen[..., None]], axis=2)  # (B, n, t + 1)
         ends = chosen == end
-        for place, number in (ends & best.isfinite())[:, :beam].nonzero().tolist():
+        for place, number in np.argwhere((ends & np.isfinite(best))[:, :beam]).tolist():
             score = float(best[place, number]) / length**length_penalty
             finished[clips[place]].append(Sentence(tuple(begun[place, number, 1:-1].tolist()), score))
         # The best unfinished ones. A small vocabulary may give fewer than the beam holds.
-        keep = best.masked_fill(ends, -torch.inf).topk(min(beam, best.shape[1]), dim=1).indices
-        kept = best.masked_fill(ends, -torch.inf).gather(1, keep)  # (B, width)
-        hopes = (kept.max(dim=1).values / max_words**length_penalty).tolist()
+        kept, keep = _sorted(np.where(ends, np.float32(-np.inf), best), min(beam, best.shape[1]))
+        hopes = (kept[:, 0] / max_words**length_penalty).tolist()
         open_ = [
             place
             for place, (clip, hope) in enumerate(zip(clips, hopes, strict=True))
@@ -87,45 +104,53 @@ def beam_search(
         if not open_:
             break
         if len(open_) < len(clips):
-            keep, kept, rows, begun = (of_clips[open_] for of_clips in (keep, kept, rows, begun))
+            keep, kept, rows, begun = keep[open_], kept[open_], rows[open_], begun[open_]
             clips = tuple(clips[place] for place in open_)
-        scores = kept.flatten()
-        words = begun.gather(1, keep[..., None].expand(-1, -1, begun.shape[2])).flatten(0, 1)
-        state = _rows(state, rows.gather(1, keep).flatten())
+        scores = kept.reshape(-1)
+        words = np.take_along_axis(begun, keep[..., None], axis=1).reshape(kept.size, -1)
+        state = steps.select(state, np.take_along_axis(rows, keep, axis=1).reshape(-1))
     else:
         for place, (sentence, score) in enumerate(zip(words.tolist(), scores.tolist(), strict=True)):
             done = finished[clips[place * len(clips) // len(words)]]
-            if len(done) < n_best and score > -torch.inf:  # unfinished sentences are cut off
+            if len(done) < n_best and score > -np.inf:  # unfinished sentences are cut off
                 done.append(Sentence(tuple(sentence[1:]), score / max_words**length_penalty))
     for done in finished:
         done.sort(key=lambda sentence: -sentence.score)
     return [done[:n_best] for done in finished]
 
 
-def _highest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Equal to `scores.topk(count, dim=1)`, but about as fast as a maximum if `count` is small.
+def _highest(scores: Floats, count: int) -> tuple[Floats, Ints]:
+    """The `count` highest scores of each row, best first, and their places: both (B, count).
 
-    The `count` highest scores all lie in the `count` groups with the highest maxima.
+    About as fast as a maximum if `count` is small: the `count` highest scores all lie in the `count` groups
+    with the highest maxima.
     """
-    groups = scores.shape[1] // _GROUP
-    if groups <= count:
-        return scores.topk(count, dim=1)
-    padded = F.pad(scores, (0, -scores.shape[1] % _GROUP), value=-torch.inf)
-    grouped = padded.view(len(scores), -1, _GROUP)
-    best = grouped.amax(dim=2).topk(count, dim=1).indices  # (B, count)
-    held = grouped.gather(1, best[..., None].expand(-1, -1, _GROUP)).flatten(1)  # (B, count _GROUP)
-    values, places = held.topk(count, dim=1)
-    return values, best.gather(1, places // _GROUP) * _GROUP + places % _GROUP
+    num_groups = -(-scores.shape[1] // _GROUP)
+    if num_groups <= count:
+        return _sorted(scores, count)
+    padding = ((0, 0), (0, num_groups * _GROUP - scores.shape[1]))
+    padded = np.pad(scores, padding, constant_values=-np.inf)
+    grouped = padded.reshape(len(scores), _GROUP, num_groups)  # group g: places g, g + num_groups, …
+    groups = np.argpartition(-grouped.max(axis=1), count - 1, axis=1)[:, :count]  # (B, count)
+    held = np.take_along_axis(grouped, groups[:, None], axis=2).reshape(len(scores), -1)
+    best, places = _sorted(held, count)
+    within, group = np.divmod(places, count)
+    return best, within * num_groups + np.take_along_axis(groups, group, axis=1)
 
 
-def _repeating(words: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def _sorted(scores: Floats, count: int) -> tuple[Floats, Ints]:
+    places: Ints = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(scores, places, axis=1), places
+
+
+def _repeating(words: Ints, n: int) -> tuple[Ints, Ints]:
     """Next words that would repeat an n-gram: their rows in `words` (R, t), and the words."""
     if words.shape[1] < n:
-        nothing = words.new_zeros(0)
+        nothing = np.zeros(0, np.int64)
         return nothing, nothing
-    ngrams = words.unfold(1, n, 1)  # (R, t - n + 1, n)
+    ngrams = np.lib.stride_tricks.sliding_window_view(words, n, axis=1)  # (R, t - n + 1, n)
     last = words[:, words.shape[1] - n + 1 :]  # (R, n - 1), the current prefix
-    rows, places = (ngrams[:, :, :-1] == last[:, None]).all(dim=2).nonzero(as_tuple=True)
+    rows, places = np.nonzero((ngrams[:, :, :-1] == last[:, None]).all(axis=2))
     return rows, ngrams[rows, places, -1]
 
 
@@ -134,7 +159,3 @@ def _is_settled(done: list[Sentence], n_best: int, enough: int | None, hope: flo
     if enough is not None and len(done) >= enough:
         return True
     return sum(sentence.score >= hope for sentence in done) >= n_best
-
-
-def _rows(state: State, rows: Tensor) -> State:
-    return State(state.hidden[:, rows], state.cell[:, rows])

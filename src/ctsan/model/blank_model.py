@@ -92,8 +92,8 @@ class BlankModel(nn.Module):
             read.append(self.read_backwards(x.flip(1), encoding.state, is_real.flip(1))[0].flip(1))
         rows = torch.arange(len(words), device=words.device)
         both = torch.cat([states[rows, blanks] for states in read], dim=-1)  # (M, 2 D)
-        said = self.join(F.dropout(both, self.dropout, self.training)).tanh()[:, None]  # o_t, (M, 1, D)
+        output = self.join(F.dropout(both, self.dropout, self.training)).tanh()[:, None]  # o_t, (M, 1, D)
         output_weights = None
         if self.output_attention is not None:
-            said, output_weights = self.output_attention(said, encoding.concepts)
-        return Filled(self.say(said[:, 0]), input_weights, output_weights)
+            output, output_weights = self.output_attention(output, encoding.concepts)
+        return Filled(self.say(output[:, 0]), input_weights, output_weights)

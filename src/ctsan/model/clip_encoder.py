@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from ctsan.model.concept_detector import (
     RegionReducer,
 )
 from ctsan.model.lstm import State
+from ctsan.model.semantic_attention import InputSemanticAttention, OutputSemanticAttention
 from ctsan.model.video_encoder import VideoEncoder
 
 _FORMS = 4  # the top 4 K candidates are searched for K distinct lemmas
@@ -218,12 +220,13 @@ class ClipEncoder(BaseClipEncoder):
         return ClipEncoding(state, self.embed_concepts(words, confidences), words, confidences, detection)
 
     @property
-    def _uses_prior(self) -> bool:
+    def uses_prior(self) -> bool:
+        """Whether concept words are ranked by p - w q."""
         return bool(self.prior_weight) and (self.detector is None or self.detector.has_confidences)
 
     def ranking(self, confidences: Tensor) -> Tensor:
         """Ranking scores p - w q from confidences p (…, V); candidates with p = 0 rank last."""
-        if not self._uses_prior:
+        if not self.uses_prior:
             return confidences
         return (confidences - self.prior_weight * self.frequencies).masked_fill(
             confidences == 0, -self.prior_weight - 1
@@ -231,7 +234,7 @@ class ClipEncoder(BaseClipEncoder):
 
     def top(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """The top K concept words of scores (B, V), in order of rank, and their confidences, both (B, K)."""
-        if not self._uses_prior:
+        if not self.uses_prior:
             best = scores.topk(self.num_concepts, dim=1)
             return best.indices, best.values.sigmoid()
         confidences = scores.sigmoid()
@@ -256,3 +259,28 @@ class ClipEncoder(BaseClipEncoder):
         return encoding._replace(
             concepts=self.embed_concepts(words, confidences), concept_words=words, confidences=confidences
         )
+
+
+def concatenate(encodings: Sequence[ClipEncoding]) -> ClipEncoding:
+    """Encodings of several batches as one, without their detections."""
+    return ClipEncoding(
+        state=State(
+            torch.cat([encoding.state.hidden for encoding in encodings], dim=1),
+            torch.cat([encoding.state.cell for encoding in encodings], dim=1),
+        ),
+        concepts=torch.cat([encoding.concepts for encoding in encodings]),
+        concept_words=torch.cat([encoding.concept_words for encoding in encodings]),
+        confidences=torch.cat([encoding.confidences for encoding in encodings]),
+        detection=None,
+    )
+
+
+def reads_concepts(model: nn.Module) -> bool:
+    """Whether a model has concept words and an attention that reads them."""
+    encoder = getattr(model, "clip_encoder", None)
+    attentions = (InputSemanticAttention, OutputSemanticAttention)
+    return (
+        isinstance(encoder, ClipEncoder)
+        and encoder.detector is not None
+        and any(isinstance(module, attentions) for module in model.modules())
+    )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import torch
 from torch import Tensor, nn
 
+from ctsan.model.beam_search import Floats, Ints
 from ctsan.model.caption_decoder import CaptionDecoder, Decoded, Decoder
 from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
@@ -68,3 +72,35 @@ class DescriptionModel(nn.Module):
         """
         decoded, state = self.decode(self.clip_encoder.embedding(last[:, None]), concepts, state, related)
         return decoded.scores[:, 0].log_softmax(dim=-1), state
+
+
+class CaptionSteps:
+    """A description model as the `Steps` of `beam_search`, for encoded clips. The state is a `State`."""
+
+    def __init__(self, model: DescriptionModel, encoding: ClipEncoding) -> None:
+        self._model, self._encoding = model, encoding
+        self._related = model.decode.related(encoding.concepts)
+        self._of_rows = lru_cache(maxsize=1)(self._inputs)  # successive steps mostly search the same clips
+
+    @property
+    def num_clips(self) -> int:
+        return len(self._encoding.concepts)
+
+    def start(self) -> State:
+        return self._encoding.state
+
+    @torch.inference_mode()
+    def next_words(self, last: Ints, state: State, clips: tuple[int, ...]) -> tuple[Floats, State]:
+        concepts, related = self._of_rows(clips, len(last) // len(clips))
+        words = torch.from_numpy(last).to(concepts.device)
+        log_probabilities, state = self._model.next_words(words, concepts, state, related)
+        return log_probabilities.float().cpu().numpy(), state
+
+    def select(self, state: State, rows: Ints) -> State:
+        places = torch.from_numpy(rows).to(state.hidden.device)
+        return State(state.hidden[:, places], state.cell[:, places])
+
+    def _inputs(self, clips: tuple[int, ...], width: int) -> tuple[Tensor, Tensor | None]:
+        """Concept words and `related` of the rows of a search, `width` for each clip."""
+        rows = torch.tensor(clips, device=self._encoding.concepts.device).repeat_interleave(width)
+        return self._encoding.concepts[rows], None if self._related is None else self._related[rows]

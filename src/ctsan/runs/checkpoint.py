@@ -2,37 +2,39 @@
 
 A checkpoint is one safetensors file with tensors and header, written atomically: a killed process never
 leaves a partial one. It holds no random state, because every step draws from the seed and the step number.
-
-In a pack (`packing`), weights are in half precision or 8 bits, and tensors that several runs share are in one
-file next to the run folders.
+`weights` reads the weights alone, without PyTorch.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from ctsan.config import check_resumable
 from ctsan.errors import RunError
 from ctsan.io.atomic import replacing
+from ctsan.io.fields import typed_field, whole_field
+from ctsan.io.reading import DamagedFileError
+from ctsan.runs.weights import (
+    WEIGHTS_FORMAT,
+    Array,
+    damage_of,
+    metadata_of,
+    opened_tensors,
+    read_weights,
+    without_removed,
+)
 
-CHECKPOINT_FILE = "checkpoint.safetensors"
-WEIGHTS_FILE = "weights.safetensors"
-SHARED_FILE = "shared.safetensors"  # in a pack, in the parent of the run folders
-SCALE = "/scale"  # suffix of the tensor with the row scales of an 8-bit matrix
-VERSION = 1
-
-_REMOVED = frozenset({"clip_encoder.word_noise"})  # in files of older runs; no current model has them
-_CHECKPOINT, _WEIGHTS, _SHARED = "ctsan-checkpoint", "ctsan-weights", "ctsan-shared-weights"
+_CHECKPOINT = "ctsan-checkpoint"
+_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int64, torch.bool}
+_MOST_LETTERS = 400  # of what PyTorch says about weights that do not fit
 
 
 class RunningMean(Protocol):
@@ -90,29 +92,66 @@ def load_checkpoint(
         UsageError: the checkpoint was made with different settings.
     """
     tensors, header = _read(file, _CHECKPOINT)
-    check_resumable(file, header["settings"], settings)
-    if header["num_examples"] != num_examples:
-        what = (
-            f"it was made with {header['num_examples']:,} training examples, and there are {num_examples:,}"
-        )
+    with damage_of(file):
+        stored = typed_field(header, "settings", dict)
+        if not all(isinstance(section, dict) for section in stored.values()):
+            raise DamagedFileError("its 'settings' are not sections of settings")
+        examples = whole_field(header, "num_examples")
+        state = _state(typed_field(header, "state", dict))
+    check_resumable(file, stored, settings)
+    if examples != num_examples:
         raise RunError(
-            f"{file}: {what}. Train on the same corpora (--corpus and --external), or name "
-            "another folder for a new run."
+            f"{file}: it was made with {examples:,} training examples, and there are {num_examples:,}. Train "
+            "on the same corpora (--corpus and --external), or name another folder for a new run."
         )
-    fill_with(file, model, _without_removed(_below("model/", tensors)))
-    if average is not None:
-        average.restore(_below("average/", tensors))
-    moments: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in _below("optimiser/", tensors).items():
-        index, key = name.split("/")
-        moments.setdefault(int(index), {})[key] = tensor
+    fill_with(file, model, without_removed(_below("model/", tensors)))
+    with damage_of(file):
+        if average is not None:
+            means = _below("average/", tensors)
+            _check_same_shapes(means, average.mean)
+            average.restore(means)
+        moments = _moments(_below("optimiser/", tensors), optimiser)
     optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
-    return State(**header["state"])
+    return state
+
+
+def _state(fields: Mapping[str, Any]) -> State:
+    wholes = ("step", "best_step", "stale", "metrics_size")
+    numbers = {name: whole_field(fields, name) for name in wholes}
+    score = fields.get("best_score")  # -inf as long as no score was finite
+    if isinstance(score, bool) or not isinstance(score, int | float) or math.isnan(score):
+        raise DamagedFileError("its 'best_score' is not a number")
+    return State(best_score=score, **numbers)
+
+
+def _moments(tensors: Mapping[str, Tensor], optimiser: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+    """Group the tensors of an optimiser by the index of their parameter; each has its shape, or is a scalar.
+
+    Raises:
+        DamagedFileError: a tensor belongs to no parameter, or has another shape.
+    """
+    parameters = [weights for group in optimiser.param_groups for weights in group["params"]]
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        index, _, key = name.partition("/")
+        place = int(index) if index.isdecimal() and len(index) < 10 else len(parameters)
+        if place >= len(parameters) or tensor.shape not in (parameters[place].shape, torch.Size()):
+            raise DamagedFileError(f"its tensor 'optimiser/{name}' belongs to no weights of the model")
+        moments.setdefault(place, {})[key] = tensor
+    if len({frozenset(of_one) for of_one in moments.values()}) > 1:
+        raise DamagedFileError("it lacks tensors of the optimiser")
+    return moments
+
+
+def _check_same_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    for name in sorted(tensors.keys() | expected.keys()):
+        if name not in tensors or name not in expected or tensors[name].shape != expected[name].shape:
+            raise DamagedFileError(f"its averaged weights do not fit the model: {name}")
 
 
 def save_weights(file: Path, model: nn.Module, *, step: int, score: float) -> None:
     """Write weights for inference, with their step and validation score."""
-    _write(file, _WEIGHTS, model.state_dict(), {"step": step, "score": score})
+    _write(file, WEIGHTS_FORMAT, model.state_dict(), {"step": step, "score": score})
 
 
 def load_weights(file: Path, model: nn.Module) -> None:
@@ -121,49 +160,12 @@ def load_weights(file: Path, model: nn.Module) -> None:
     Raises:
         RunError: the file is missing, damaged, of another format or version, or of another model.
     """
-    fill_with(file, model, read_weights(file))
+    fill_with(file, model, as_tensors(read_weights(file)))
 
 
-def read_weights(file: Path) -> dict[str, Tensor]:
-    """Read the weights of a run, in a pack or not, as single precision.
-
-    Raises:
-        RunError: the file is missing, damaged, or of another format or version.
-    """
-    tensors, header = _read(file, _WEIGHTS)
-    if names := header.get("shared"):  # tensor name -> key in the shared file
-        found, _ = _read(file.parent.parent / SHARED_FILE, _SHARED, only=set(names.values()))
-        tensors |= {name: found[key] for name, key in names.items()}
-    return {
-        name: _in_full(tensor, tensors.get(name + SCALE))
-        for name, tensor in _without_removed(tensors).items()
-        if not name.endswith(SCALE)
-    }
-
-
-def check_weights(file: Path) -> None:
-    """Check that a weights file can be opened, without reading its tensors.
-
-    Raises:
-        RunError: the file is missing, damaged, or of another format or version.
-    """
-    with _opened(file, _WEIGHTS):
-        pass
-
-
-def write_packed_weights(file: Path, own: Mapping[str, Tensor], shared: Mapping[str, str]) -> None:
-    """Write the weights of one run of a pack.
-
-    Args:
-        own: tensors that no other run has.
-        shared: tensor name -> key in the shared file.
-    """
-    _write(file, _WEIGHTS, own, {"shared": shared})
-
-
-def write_shared_weights(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write the tensors that several runs of a pack share, by key."""
-    _write(file, _SHARED, tensors, {})
+def as_tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+    """Arrays of `read_weights` as tensors that share their memory."""
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def fill_with(file: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -172,68 +174,47 @@ def fill_with(file: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> No
     Raises:
         RunError: the tensors do not fit the model.
     """
+    remedy = "Build the model with the settings of the run."
+    kinds = {name: own.is_floating_point() for name, own in model.state_dict().items()}
+    for name, tensor in tensors.items():
+        if kinds.get(name, tensor.is_floating_point()) != tensor.is_floating_point():
+            raise RunError(f"{file}: its weights do not fit the model: {name} is {tensor.dtype}. {remedy}")
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
-        lines = [line.strip() for line in str(error).splitlines()[1:]]
-        what = f"its weights do not fit the model: {' '.join(lines)}"
-        raise RunError(f"{file}: {what} Build the model with the settings of the run.") from None
+        reason = " ".join(line.strip() for line in str(error).splitlines()[1:])
+        what = reason if len(reason) <= _MOST_LETTERS else f"{reason[:_MOST_LETTERS]}…"
+        raise RunError(f"{file}: its weights do not fit the model: {what} {remedy}") from None
 
 
 def _write(file: Path, kind: str, tensors: Mapping[str, Tensor], header: Mapping[str, object]) -> None:
-    whole: dict[str, Tensor] = {}
-    held: set[int] = set()
+    stored: dict[str, Tensor] = {}
+    pointers: set[int] = set()
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
         memory = plain.untyped_storage().data_ptr()
-        whole[name] = plain.clone() if memory in held else plain  # safetensors rejects shared memory
-        held.add(memory)
-    # One metadata entry only: the library writes several in an order that is not deterministic.
-    text = json.dumps({"format": kind, "version": VERSION, **header})
+        stored[name] = plain.clone() if memory in pointers else plain  # safetensors rejects shared memory
+        pointers.add(memory)
     with replacing(file) as temporary:
-        temporary.write_bytes(save(whole, metadata={"ctsan": text}))
+        temporary.write_bytes(save(stored, metadata=metadata_of(kind, header)))
 
 
-def _read(
-    file: Path, kind: str, only: Collection[str] | None = None
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the header of a file and its tensors, or only those named in `only`."""
-    with _opened(file, kind) as (opened, header):
+def _read(file: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the header of a file and its tensors."""
+    with opened_tensors(file, kind, framework="pt") as (opened, header):
         # Copied, because the memory-mapped file may be replaced while the tensors are in use.
-        names = opened.keys() if only is None else only
-        return {name: opened.get_tensor(name).clone() for name in names}, header
+        tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+        for name, tensor in tensors.items():
+            _check_numbers(name, tensor)
+        return tensors, header
 
 
-@contextmanager
-def _opened(file: Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Open a safetensors file (memory-mapped) and read its header."""
-    remedy = "Put it back from a copy, or name another folder for a new run."
-    try:
-        with safe_open(file, framework="pt") as opened:
-            header = json.loads((opened.metadata() or {}).get("ctsan", "{}"))
-            if header.get("format") != kind:
-                found = header.get("format", "unknown")
-                raise RunError(f"{file}: its format is {found!r}, not {kind!r}. {remedy}")
-            if header["version"] != VERSION:
-                what = f"its version is {header['version']}, and this ctsan reads version {VERSION}"
-                raise RunError(
-                    f"{file}: {what}. Use the ctsan that made it, or train again in another folder."
-                )
-            yield opened, header
-    except FileNotFoundError:
-        raise RunError(f"{file}: there is no such file. Train first, or name another run.") from None
-    except (OSError, SafetensorError, ValueError) as error:
-        raise RunError(f"{file}: it is damaged ({error}). {remedy}") from None
-
-
-def _in_full(tensor: Tensor, scale: Tensor | None) -> Tensor:
-    if scale is not None:
-        return tensor * scale.view(-1, *[1] * (tensor.dim() - 1))
-    return tensor.float() if tensor.dtype == torch.half else tensor
-
-
-def _without_removed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in tensors.items() if name not in _REMOVED}
+def _check_numbers(name: str, tensor: Tensor) -> None:
+    """The sum is finite only if all numbers are, and is computed faster than a mask of them."""
+    if tensor.dtype not in _DTYPES:
+        raise DamagedFileError(f"its {name} is of the type {tensor.dtype}")
+    if tensor.is_floating_point() and not tensor.float().sum().isfinite() and not tensor.isfinite().all():
+        raise DamagedFileError(f"its {name} has values that are infinite or no number")
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,10 +10,12 @@ The package ships with one, named `default`.
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 
 from ctsan.errors import RunError
+from ctsan.io.fields import OtherFormatError, check_format, typed_field
+from ctsan.io.reading import DamagedFileError, read_json_object
 
 DEFAULT = "default"
 DEFAULT_FOLDER = Path(__file__).parents[1] / "default_model"
@@ -38,9 +40,18 @@ def runs_of_pack(folder: Path) -> list[Path]:
     if not file.exists():
         return []
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-        if (value["format"], value["version"]) != (FORMAT, VERSION):
-            raise RunError(f"{file}: a pack of another kind or version. Use the ctsan that made it.")
-        return [folder / str(name) for name in value["runs"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{file}: it is damaged ({error!r}). Make the pack again: ctsan pack") from None
+        value = read_json_object(file)
+        check_format(value, FORMAT, VERSION)
+        names = typed_field(value, "runs", list)
+        if not names or not all(map(_is_plain_name, names)) or len(set(names)) < len(names):
+            raise DamagedFileError("its 'runs' are not the names of folders in the pack")
+        return [folder / name for name in names]
+    except OtherFormatError as error:
+        raise RunError(f"{file}: {error}. Use the ctsan that made it, or make the pack again.") from None
+    except DamagedFileError as error:
+        raise RunError(f"{file}: it is damaged ({error}). Make the pack again: ctsan pack") from None
+
+
+def _is_plain_name(name: object) -> bool:
+    """Whether a name can be that of a run in a pack: no path to elsewhere."""
+    return isinstance(name, str) and bool(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name))

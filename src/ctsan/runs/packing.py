@@ -7,34 +7,41 @@ vectors are those of the trained models.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from ctsan.config import overridden, settings_from_json
+from ctsan.config import overridden
 from ctsan.errors import UsageError
-from ctsan.io.atomic import write_json
-from ctsan.runs.checkpoint import (
+from ctsan.io.atomic import UNFINISHED, replacing_folder, write_json
+from ctsan.io.reading import read_json_object
+from ctsan.runs.pack_folder import FORMAT, PACK_FILE, VERSION
+from ctsan.runs.run_folder import SETTINGS_FILE
+from ctsan.runs.trained_run import (
+    WORDS_FOLDER,
+    TrainedRun,
+    load_run,
+    trained_embedding,
+    words_folder,
+    write_recipe,
+)
+from ctsan.runs.weights import (
     SCALE,
     SHARED_FILE,
     WEIGHTS_FILE,
+    Array,
     read_weights,
     write_packed_weights,
     write_shared_weights,
 )
-from ctsan.runs.pack_folder import FORMAT, PACK_FILE, VERSION
-from ctsan.runs.run_folder import SETTINGS_FILE, open_run
-from ctsan.runs.trained_run import WORDS_FOLDER, learnt_vectors, read_recipe, words_folder, write_recipe
 from ctsan.text.words import CONCEPTS_FILE, VOCABULARY_FILE, Words
 
 _LARGE = 50_000  # elements from which on a matrix is stored in 8 bits
 
 # Sections of settings that affect inference, not training.
-_ASKED = ("decoding.", "rerank.", "ensemble.")
+_INFERENCE_SECTIONS = ("decoding.", "rerank.", "ensemble.")
 
 
 def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()) -> int:
@@ -48,33 +55,54 @@ def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()
         RunError: a run cannot be read.
         UsageError: the folder exists and is not empty, or an override is not an inference setting.
     """
-    if others := [each for each in overrides if not each.strip().startswith(_ASKED)]:
+    if others := [override for override in overrides if not override.strip().startswith(_INFERENCE_SECTIONS)]:
         raise UsageError(
             f"{', '.join(others)}: a pack keeps the settings that runs were trained with. Only those of "
             "'decoding', 'rerank' and 'ensemble' may be set, for example decoding.beam=10."
         )
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out}: it is there already. Name a new or an empty folder for the pack.")
-    names = _names([open_run(run).task for run in runs])
+    _check_new_folder(out)
+    opened = [load_run(run) for run in runs]
     trained = [read_weights(run / WEIGHTS_FILE) for run in runs]
     words = [
-        Words.load(words_folder(run), embedding=learnt_vectors(own))
-        for run, own in zip(runs, trained, strict=True)
+        Words.load(words_folder(run), embedding=trained_embedding(run / WEIGHTS_FILE, weights))
+        for run, weights in zip(runs, trained, strict=True)
     ]
-    weights = list(map(_reduced, trained))
-    keys = [{name: _digest(tensor) for name, tensor in own.items()} for own in weights]
-    uses = Counter(key for own in keys for key in own.values())  # or twice in one model
-    shared: dict[str, Tensor] = {}
-    for run, name, own, own_keys in zip(runs, names, weights, keys, strict=True):
-        common = {tensor: key for tensor, key in sorted(own_keys.items()) if uses[key] > 1}
-        shared |= {key: own[tensor] for tensor, key in common.items()}
-        alone = {tensor: value for tensor, value in own.items() if tensor not in common}
+    with replacing_folder(out) as folder:
+        _write_runs(opened, list(map(_reduced, trained)), words, folder, overrides)
+    return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+
+
+def _check_new_folder(out: Path) -> None:
+    """Check that a pack can be written to a folder: it is new, empty, or of a pack that was not finished.
+
+    Raises:
+        UsageError: there is something else.
+    """
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / UNFINISHED).exists())):
+        raise UsageError(f"{out}: it is there already. Name a new or an empty folder for the pack.")
+
+
+def _write_runs(
+    runs: Sequence[TrainedRun],
+    weights: Sequence[dict[str, Array]],
+    words: Sequence[Words],
+    out: Path,
+    overrides: Sequence[str],
+) -> None:
+    names = _names([run.task for run in runs])
+    keys = [{name: _digest(tensor) for name, tensor in run_weights.items()} for run_weights in weights]
+    uses = Counter(key for run_keys in keys for key in run_keys.values())  # or twice in one model
+    shared: dict[str, Array] = {}
+    for run, name, run_weights, run_keys in zip(runs, names, weights, keys, strict=True):
+        common = {tensor: key for tensor, key in sorted(run_keys.items()) if uses[key] > 1}
+        shared |= {key: run_weights[tensor] for tensor, key in common.items()}
+        alone = {tensor: value for tensor, value in run_weights.items() if tensor not in common}
         write_packed_weights(out / name / WEIGHTS_FILE, alone, common)
-        stored = json.loads((run / SETTINGS_FILE).read_text(encoding="utf-8-sig"))
-        settings = overridden(settings_from_json(stored["settings"]), overrides)  # adds missing defaults
+        settings = overridden(run.settings, overrides)  # with defaults of settings that its file lacks
+        stored = read_json_object(run.folder / SETTINGS_FILE)
         stored |= {"settings": settings.to_json(), "from": None}  # the origin is a local path
         write_json(out / name / SETTINGS_FILE, stored)
-        write_recipe(out / name, read_recipe(run))
+        write_recipe(out / name, run.recipe)
     if shared:
         write_shared_weights(out / SHARED_FILE, shared)
     _save_words(words[0], out / WORDS_FOLDER)
@@ -82,36 +110,36 @@ def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()
         if (one.vocabulary, one.concepts) != (words[0].vocabulary, words[0].concepts):
             _save_words(one, out / name / WORDS_FOLDER)
     write_json(out / PACK_FILE, {"format": FORMAT, "version": VERSION, "runs": names})
-    return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
 
 
 def _names(tasks: Sequence[str]) -> list[str]:
     """Name the runs by task: `describe`, `fill`, then `fill-2` for a second run of the same task."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     names = []
     for task in tasks:
-        seen[task] += 1
-        names.append(task if seen[task] == 1 else f"{task}-{seen[task]}")
+        counts[task] += 1
+        names.append(task if counts[task] == 1 else f"{task}-{counts[task]}")
     return names
 
 
-def _reduced(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def _reduced(weights: dict[str, Array]) -> dict[str, Array]:
     """Store matrices in fewer bits; keep vectors and scalars, which are small, as they are."""
-    reduced: dict[str, Tensor] = {}
+    reduced: dict[str, Array] = {}
     for name, tensor in weights.items():
-        if tensor.is_floating_point() and tensor.dim() > 1 and tensor.numel() >= _LARGE:
-            rows = tensor.flatten(1)
-            scale = rows.abs().amax(dim=1).clamp(min=1e-12) / 127
-            reduced[name] = (rows / scale[:, None]).round().to(torch.int8).view_as(tensor)
+        is_matrix = tensor.dtype.kind == "f" and tensor.ndim > 1
+        if is_matrix and tensor.size >= _LARGE:
+            rows = tensor.reshape(len(tensor), -1)
+            scale = (np.maximum(np.abs(rows).max(axis=1), 1e-12) / 127).astype(np.float32)
+            reduced[name] = np.round(rows / scale[:, None]).astype(np.int8).reshape(tensor.shape)
             reduced[name + SCALE] = scale
         else:
-            reduced[name] = tensor.half() if tensor.is_floating_point() and tensor.dim() > 1 else tensor
+            reduced[name] = tensor.astype(np.float16) if is_matrix else tensor
     return reduced
 
 
-def _digest(tensor: Tensor) -> str:
-    content = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-    content.update(tensor.contiguous().numpy().tobytes())
+def _digest(tensor: Array) -> str:
+    content = hashlib.sha256(f"{tensor.dtype} {tensor.shape}".encode())
+    content.update(np.ascontiguousarray(tensor).tobytes())
     return content.hexdigest()[:24]
 
 

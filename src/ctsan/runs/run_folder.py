@@ -11,9 +11,8 @@ An ensemble folder holds the run folders of its members, named 1, 2, ….
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import count, takewhile
@@ -25,10 +24,13 @@ from filelock import FileLock, Timeout
 import ctsan
 from ctsan.config import Settings, check_resumable, settings_from_json
 from ctsan.errors import OldRunError, RunError, UsageError
-from ctsan.io.atomic import write_json
-from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
+from ctsan.io.atomic import make_folder, storage_errors, write_json
+from ctsan.io.fields import OtherFormatError, check_format, typed_field, whole_field
+from ctsan.io.reading import DamagedFileError, check_regular, read_json_object
+from ctsan.runs.weights import WEIGHTS_FILE
 
 SETTINGS_FILE = "settings.json"
+CHECKPOINT_FILE = "checkpoint.safetensors"
 LOCK_FILE = ".lock"
 FORMAT, VERSION = "ctsan-run", 1
 
@@ -96,8 +98,8 @@ def check_ensemble_folder(folder: Path) -> None:
 def _check_holds_only(folder: Path, belongs: Callable[[Path], bool]) -> None:
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder}: this is a file. Name a folder for the run.")
-    if folder.exists() and (found := sorted(path.name for path in folder.iterdir() if not belongs(path))):
-        what = f"it is no run folder and not empty (it holds {found[0]!r})"
+    if folder.exists() and (names := sorted(path.name for path in folder.iterdir() if not belongs(path))):
+        what = f"it is no run folder and not empty (it holds {names[0]!r})"
         raise RunError(f"{folder}: {what}. Name a new or an empty folder.")
 
 
@@ -154,14 +156,15 @@ def weights_digest(folder: Path) -> str:
     """Compute the SHA-256 of a run's weights file.
 
     Raises:
-        RunError: the run in the folder has no weights yet.
+        RunError: the run in the folder has no weights yet, or they are not a regular file.
     """
     file = folder / WEIGHTS_FILE
     try:
-        with file.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
-    except FileNotFoundError:
-        raise RunError(f"{file}: there is no such file. Train first, or name another run.") from None
+        check_regular(file)  # reading a pipe or a device need not end
+    except DamagedFileError as error:
+        raise RunError(f"{file}: {error}. Train first, or name another run.") from None
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def create_run(
@@ -207,29 +210,27 @@ def open_run(folder: Path) -> Run:
     """
     file = folder / SETTINGS_FILE
     again = "Put it back from a copy, or train again in another folder."
-    try:
-        value = json.loads(file.read_text(encoding="utf-8-sig"))
-        if value["format"] != FORMAT:
-            raise RunError(f"{file}: its format is {value['format']!r}, not {FORMAT!r}. Name a run folder.")
-        if value["version"] != VERSION:
-            what = f"a run of version {value['version']}, and this ctsan reads version {VERSION}"
-            raise RunError(f"{file}: {what}. Use the ctsan that made it, or train again in another folder.")
-        return Run(
-            folder=folder,
-            task=value["task"],
-            profile=value["profile"],
-            settings=settings_from_json(value["settings"]),
-            ctsan=value["ctsan"],
-            revision=value["revision"],
-            origin=_origin(value.get("from")),
-        )
-    except (FileNotFoundError, NotADirectoryError):
+    if not file.exists():
         if members := members_of(folder):
             names = ", ".join(map(str, members))
-            raise RunError(f"{folder}: an ensemble is there, not one run. Name a member: {names}.") from None
-        raise RunError(f"{folder}: no run is there. Train one with 'ctsan train', or name another.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{file}: it is damaged ({error!r}). {again}") from None
+            raise RunError(f"{folder}: an ensemble is there, not one run. Name a member: {names}.")
+        raise RunError(f"{folder}: no run is there. Train one with 'ctsan train', or name another.")
+    try:
+        value = read_json_object(file)
+        check_format(value, FORMAT, VERSION)
+        return Run(
+            folder=folder,
+            task=typed_field(value, "task", str),
+            profile=typed_field(value, "profile", str),
+            settings=settings_from_json(value.get("settings")),
+            ctsan=typed_field(value, "ctsan", str),
+            revision=None if value.get("revision") is None else typed_field(value, "revision", str),
+            origin=None if value.get("from") is None else _origin(typed_field(value, "from", dict)),
+        )
+    except OtherFormatError as error:
+        raise RunError(f"{file}: {error}. Name a run folder, or use the ctsan that made this one.") from None
+    except DamagedFileError as error:
+        raise RunError(f"{file}: it is damaged ({error}). {again}") from None
     except OldRunError as error:
         raise RunError(f"{file}: {error}") from None
     except UsageError as error:
@@ -249,21 +250,36 @@ def training_alone(folder: Path) -> Iterator[None]:
     if place in _held:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK_FILE)
     try:
-        with FileLock(folder / LOCK_FILE).acquire(timeout=0):
-            _held.add(place)
-            try:
-                yield
-            finally:
-                _held.remove(place)
+        with storage_errors(folder):
+            make_folder(folder)
+            lock.acquire(timeout=0)
     except Timeout:
         what = "another process is training in this folder"
         raise RunError(f"{folder}: {what}. Wait until it ends, or name another folder.") from None
+    _held.add(place)
+    try:
+        yield
+    finally:
+        _held.remove(place)
+        lock.release()
 
 
-def _origin(value: Any) -> Origin | None:
-    return Origin(**{**value, "parts": tuple(value["parts"])}) if value else None
+def _origin(value: Mapping[str, Any]) -> Origin:
+    parts = typed_field(value, "parts", list)
+    if not all(isinstance(part, str) for part in parts):
+        raise DamagedFileError("its 'parts' are not names")
+    return Origin(
+        run=typed_field(value, "run", str),
+        task=typed_field(value, "task", str),
+        weights=typed_field(value, "weights", str),
+        parts=tuple(parts),
+        kept_words=whole_field(value, "kept_words"),
+        new_words=whole_field(value, "new_words"),
+        kept_candidates=whole_field(value, "kept_candidates"),
+        new_candidates=whole_field(value, "new_candidates"),
+    )
 
 
 def _revision() -> str | None:

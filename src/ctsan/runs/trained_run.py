@@ -2,57 +2,31 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from torch import Tensor
-from torch.nn import init
-from torch.overrides import TorchFunctionMode
+import numpy as np
 
 from ctsan.config import Settings
-from ctsan.errors import RunError, UsageError
+from ctsan.errors import RunError, UsageError, abridged
 from ctsan.io.atomic import write_json
-from ctsan.io.device import best_device
-from ctsan.runs.checkpoint import WEIGHTS_FILE, check_weights, fill_with, read_weights
+from ctsan.io.extras import extra
+from ctsan.io.fields import typed_field, whole_field
+from ctsan.io.reading import DamagedFileError, read_json_object
 from ctsan.runs.pack_folder import PACK_FILE, runs_of_pack
 from ctsan.runs.run_folder import members_of, open_run
-from ctsan.tasks.building import build_model
-from ctsan.tasks.loaded_model import LoadedModel
-from ctsan.tasks.registry import TASKS
+from ctsan.runs.weights import WEIGHTS_FILE, Array, check_weights, read_weights
+from ctsan.tasks.roles import ROLES, known_tasks, roles_of
 from ctsan.text.embedding import Embedding
 from ctsan.text.words import Words
 from ctsan.video.store import Recipe
 
 WORDS_FOLDER = "words"
 FEATURES_FILE = "features.json"
-
-
-class SkipInit(TorchFunctionMode):
-    """Skip random initialisation of models built inside this context.
-
-    Their weights are loaded from a file anyway, and drawing random ones takes time.
-    """
-
-    _DRAWING = frozenset(
-        {init.kaiming_uniform_, init.normal_, init.uniform_, Tensor.normal_, Tensor.uniform_}
-    )
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        named = kwargs or {}
-        if func in self._DRAWING:
-            return args[0] if args else named["tensor"]
-        return func(*args, **named)
+MAX_GRID, MAX_CHANNELS = 1_000, 1_000_000  # of any network
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,34 +37,37 @@ class TrainedRun:
     recipe: Recipe  # how the features it was trained on were made
 
     @cached_property
-    def loaded(self) -> LoadedModel[Any]:
-        """The run's model, loaded on first access: of many runs, a query may use only a few.
+    def model(self) -> Any:
+        """The trained model as a PyTorch module, in evaluation mode, built on first access.
 
         Raises:
             RunError: the weights are damaged or do not fit the model.
             WordsError: the words are missing or damaged.
+            UsageError: PyTorch is not installed.
         """
-        file = self.folder / WEIGHTS_FILE
-        weights = read_weights(file)
-        words = Words.load(words_folder(self.folder), embedding=learnt_vectors(weights))
-        with SkipInit():
-            model = build_model(
-                self.task, self.settings, words, grid=self.recipe.grid, channels=self.recipe.channels, seed=0
-            )
-        fill_with(file, model, weights)
-        device = best_device()
-        return LoadedModel(
-            model.eval(),
-            words,
-            self.settings.model.max_frames,
-            self.settings.decoding.max_words,
-            device_encoder=deepcopy(model.clip_encoder).to(device) if device == "cuda" else None,
-            standardise=self.settings.ensemble.standardise,
-        )
+        with extra("train", f"The PyTorch model of {self.folder}"):
+            from ctsan.runs.torch_building import build_trained
+        return build_trained(self)
 
-    def load(self) -> None:
-        """Load the model now, so that the first query does not pay for it."""
-        _ = self.loaded
+    @cached_property
+    def words(self) -> Words:
+        """Its words, with the trained vectors. Reads the weights.
+
+        Raises:
+            RunError: the weights are damaged.
+            WordsError: the words are missing or damaged.
+        """
+        embedding = trained_embedding(self.folder / WEIGHTS_FILE, self.weights)
+        return Words.load(words_folder(self.folder), embedding=embedding)
+
+    @cached_property
+    def weights(self) -> dict[str, Array]:
+        """The trained weights by name, as single precision, read on first access.
+
+        Raises:
+            RunError: the file is damaged.
+        """
+        return read_weights(self.folder / WEIGHTS_FILE)
 
 
 def words_folder(run: Path) -> Path:
@@ -99,16 +76,16 @@ def words_folder(run: Path) -> Path:
     return (run.parent if beside else run) / WORDS_FOLDER
 
 
-def learnt_vectors(weights: Mapping[str, Tensor]) -> Embedding:
-    """Extract the trained word vectors from a model's weights.
+def trained_embedding(file: Path, weights: Mapping[str, Array]) -> Embedding:
+    """Extract the trained word vectors from a model's weights, which were read from `file`.
 
     Raises:
         RunError: the weights hold no word vectors.
     """
-    if (found := weights.get("clip_encoder.embedding.weight")) is None:
-        raise RunError("These weights hold no word vectors, so they are of no model of ctsan. Name a run.")
-    vectors: Embedding = found.float().numpy()
-    return vectors
+    embedding = weights.get("clip_encoder.embedding.weight")
+    if embedding is None or embedding.ndim != 2 or 0 in embedding.shape or embedding.dtype.kind != "f":
+        raise RunError(f"{file}: it holds no word vectors, so it is of no model of ctsan. Name a run.")
+    return embedding.astype(np.float32, copy=False)
 
 
 def load_runs(folders: Sequence[Path]) -> list[TrainedRun]:
@@ -117,7 +94,21 @@ def load_runs(folders: Sequence[Path]) -> list[TrainedRun]:
     Raises:
         RunError: a folder holds no usable run.
     """
-    return [_load_run(run) for folder in folders for run in run_folders(folder)]
+    return [load_run(run) for folder in folders for run in run_folders(folder)]
+
+
+def load_run(folder: Path) -> TrainedRun:
+    """Load the run of a folder that holds one run.
+
+    Raises:
+        RunError: it holds no usable run.
+    """
+    opened, recipe = open_run(folder), read_recipe(folder)
+    if opened.task not in known_tasks(opened.task):
+        task = abridged(opened.task)
+        raise RunError(f"{folder}: a run of {task}, which this ctsan does not know. Name another.")
+    check_weights(folder / WEIGHTS_FILE)
+    return TrainedRun(folder, opened.task, opened.settings, recipe)
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -136,7 +127,21 @@ def run_to_start_from(folder: Path, task: str) -> Path:
     return next(iter(same or packed), folder)
 
 
-def answering(runs: Sequence[TrainedRun], task: str) -> list[TrainedRun]:
+class _OfTask(Protocol):
+    """A trained run, or its model."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def settings(self) -> Settings: ...
+
+
+RunT = TypeVar("RunT", bound=_OfTask)
+
+
+def answering(runs: Sequence[RunT], task: str) -> list[RunT]:
     """Select the runs that answer a task as an ensemble.
 
     If the task of some run `decides` this one, only such runs answer: joint embeddings, for `choose` and
@@ -145,48 +150,48 @@ def answering(runs: Sequence[TrainedRun], task: str) -> list[TrainedRun]:
     Raises:
         UsageError: no run can answer the task.
     """
-    deciding = [run for run in runs if task in TASKS[run.task].decides]
+    deciding = [run for run in runs if task in roles_of(run.task).decides]
     if deciding:
         return deciding
     if not can_answer(runs, task):
-        found = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
+        tasks = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
         raise UsageError(
-            f"A run of {task!r} is needed, and {found}. Name one, or train it: "
+            f"A run of {task!r} is needed, and {tasks}. Name one, or train it: "
             f"ctsan train {task} --corpus CORPUS --out RUN"
         )
     return [run for run in runs if _is_able(run, task)]
 
 
-def can_answer(runs: Sequence[TrainedRun], task: str) -> bool:
+def can_answer(runs: Sequence[_OfTask], task: str) -> bool:
     """Whether at least one of the runs answers a task without the help of others."""
-    return any(run.task == task or task in TASKS[run.task].decides for run in runs)
+    return any(run.task == task or task in roles_of(run.task).decides for run in runs)
 
 
-def naming_concepts(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
+def naming_concepts(runs: Sequence[RunT]) -> list[RunT]:
     """Select the runs that detect concept words: `describe` runs if any has a detector, else all that do."""
     detecting = [run for run in runs if run.task != "embed" and run.settings.detector.enabled]
     return [run for run in detecting if run.task == "describe"] or detecting
 
 
-def common_task(runs: Sequence[TrainedRun]) -> str:
+def common_task(runs: Sequence[_OfTask]) -> str:
     """Find the task that all runs answer as an ensemble.
 
     Raises:
         UsageError: there is none.
     """
-    for task in TASKS:
+    for task in dict.fromkeys((*ROLES, *(run.task for run in runs))):
         if any(run.task == task for run in runs) and all(_is_able(run, task) for run in runs):
             return task
-    found = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
+    tasks = ", ".join(f"{run.folder} is of {run.task!r}" for run in runs)
     raise UsageError(
-        f"The runs do not answer the same questions: {found}. Say which to ask with --task, or name runs of "
+        f"The runs do not answer the same questions: {tasks}. Say which to ask with --task, or name runs of "
         "one task; those of 'embed' may stand beside runs of 'describe', 'choose' and 'rank', and those of "
         "'choose' beside runs of 'rank'."
     )
 
 
-def _is_able(run: TrainedRun, task: str) -> bool:
-    return run.task in (task, *TASKS[task].helpers)
+def _is_able(run: _OfTask, task: str) -> bool:
+    return run.task in (task, *roles_of(task).helpers)
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
@@ -201,18 +206,18 @@ def read_recipe(folder: Path) -> Recipe:
     """
     file = folder / FEATURES_FILE
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-        height, width = value["grid"]
-        return Recipe(**{**value, "grid": (int(height), int(width))})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        value = read_json_object(file)
+        grid = typed_field(value, "grid", list)
+        if len(grid) != 2 or not all(type(size) is int and 1 <= size <= MAX_GRID for size in grid):
+            raise DamagedFileError(f"its 'grid' is not two whole numbers from 1 to {MAX_GRID}")
+        return Recipe(
+            backbone=typed_field(value, "backbone", str),
+            grid=(grid[0], grid[1]),
+            channels=whole_field(value, "channels", least=1, most=MAX_CHANNELS),
+            mirrored=typed_field(value, "mirrored", bool),
+            details=typed_field(value, "details", dict),
+        )
+    except DamagedFileError as error:
         raise RunError(
             f"{file}: missing or damaged ({error}). Put it back from a copy, or train again."
-        ) from error
-
-
-def _load_run(folder: Path) -> TrainedRun:
-    opened, recipe = open_run(folder), read_recipe(folder)
-    if opened.task not in TASKS:
-        raise RunError(f"{folder}: a run of {opened.task!r}, which this ctsan does not know. Name another.")
-    check_weights(folder / WEIGHTS_FILE)
-    return TrainedRun(folder, opened.task, opened.settings, recipe)
+        ) from None

@@ -16,6 +16,8 @@ from random import Random
 from ctsan.errors import UsageError
 from ctsan.io.atomic import replacing
 from ctsan.io.device import usable_cores
+from ctsan.io.fields import typed_field
+from ctsan.io.reading import DamagedFileError, read_json_object
 from ctsan.synthetic.caption import Word, write_captions
 from ctsan.synthetic.compose import compose, split_of
 from ctsan.synthetic.draw import Visibility, draw
@@ -119,11 +121,11 @@ def _claim(out: Path, *, clips: int, seed: int, simple: bool) -> None:
 
 def _read_marker(marker: Path) -> dict[str, int]:
     try:
-        content = json.loads(marker.read_text(encoding="utf-8-sig"))
-        return {key: int(content[key]) for key in ("version", "seed", "clips")} | {
+        content = read_json_object(marker)
+        return {key: typed_field(content, key, int) for key in ("version", "seed", "clips")} | {
             "simple": bool(content.get("simple"))
         }
-    except (ValueError, KeyError, TypeError) as error:
+    except DamagedFileError as error:
         raise UsageError(
             f"{marker}: cannot be read ({error}). Delete the folder, or name another."
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,15 +16,14 @@ from ctsan.evaluation.items import item_statistics
 from ctsan.model.blank_model import BlankModel, Filled
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clip_encoders import language_model_arguments, output_arguments
-from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, encode_batch, printed
-from ctsan.tasks.loaded_model import LoadedModel
+from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, answers_by_clip, encode_batch
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.spec import ITEMS_PER_CLIP, AnswerReport, ModelInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
+from ctsan.text.sentences import encode_blanks
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import BLANK, PAD, SPECIALS, UNK, Vocabulary
 
-_BLANK = re.compile("_{2,}|<blank>", re.IGNORECASE)  # blanks are typed as underscores of any number
 _QUESTIONS_AT_ONCE = 200
 
 
@@ -35,11 +33,6 @@ class Question(NamedTuple):
     words: tuple[int, ...]
     place: int  # index of the blank
     answer: int  # UNK if it is not in the vocabulary; any prediction then counts as wrong
-
-
-class AskedBlank(NamedTuple):
-    sentence: str
-    number: int  # index of the blank within the sentence, from 0
 
 
 class BlankBatch(NamedTuple):
@@ -87,14 +80,14 @@ class BlankTask:
         self.label_smoothing = label_smoothing
         self.max_words = max_words
         self._vocabulary = clips.words.vocabulary
-        self.items = clips.asked(validation)
-        given: dict[str, list[Question]] = {}
+        self.items = clips.validation_items(validation)
+        questions_by_clip: dict[str, list[Question]] = {}
         for item in train:
-            given.setdefault(item.clip, []).append(question_of(item, self._vocabulary))
+            questions_by_clip.setdefault(item.clip, []).append(question_of(item, self._vocabulary))
         self._examples = [
             (clip, questions[start : start + questions_per_clip])
-            for clip in clips.learnt
-            for questions in [given.get(clip.id, []) if train else list(self._questions(clip))]
+            for clip in clips.epoch_clips
+            for questions in [questions_by_clip.get(clip.id, []) if train else list(self._questions(clip))]
             for start in range(0, len(questions), questions_per_clip)
         ]
 
@@ -105,17 +98,17 @@ class BlankTask:
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> BlankBatch:
         clips, questions = zip(*(self._examples[example] for example in examples), strict=True)
         maps, frame_is_real = self.clips.maps(clips, mirrored=mirrored)
-        asked = [question for some in questions for question in some]
-        counts = torch.tensor([len(some) for some in questions])
+        all_questions = [question for clip_questions in questions for question in clip_questions]
+        counts = torch.tensor([len(clip_questions) for clip_questions in questions])
         return BlankBatch(
             maps=maps,
             frame_is_real=frame_is_real,
             reference=self.clips.reference(clips),
             concept_scores=self.clips.concept_scores(clips),
             frozen=self.clips.frozen(clips),
-            sentences=pad_words([question.words for question in asked]),
-            places=torch.tensor([question.place for question in asked]),
-            answers=torch.tensor([question.answer for question in asked]),
+            sentences=pad_words([question.words for question in all_questions]),
+            places=torch.tensor([question.place for question in all_questions]),
+            answers=torch.tensor([question.answer for question in all_questions]),
             clip_of_sentence=torch.arange(len(clips)).repeat_interleave(counts),
         )
 
@@ -146,55 +139,54 @@ class BlankTask:
     def evaluate(self) -> Mapping[str, float]:
         """Top-1 accuracy on the blanks, and the detector's precision."""
         self.model.eval()
-        encodings = self.clips.encoded([self._loaded])
-        metrics = accuracy(self._answered([self._loaded], encodings))
-        return metrics | self.clips.judge_concepts(self._loaded, encodings[0])
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        metrics = accuracy(self.answered(self._words(encoding)))
+        return metrics | self.clips.judge_concepts(self.model.clip_encoder, encoding)
 
     def calibrate(self) -> None:
         """Nothing to calibrate."""
 
     @torch.inference_mode()
-    def measure(
-        self, members: Sequence[LoadedModel[BlankModel]], encodings: Sequence[ClipEncoding] | None = None
-    ) -> Measured:
-        encodings = self.clips.encoded(members) if encodings is None else encodings
-        answered = self._answered(members, encodings)
-        return Measured(accuracy(answered) | self.clips.precision(members, encodings), printed(answered))
+    def measure(self, encoding: ClipEncoding | None = None) -> Measured:
+        encoding = self.clips.encoded(self.model.clip_encoder) if encoding is None else encoding
+        answered = self.answered(self._words(encoding))
+        return Measured(accuracy(answered) | self.clips.precision(encoding), answers_by_clip(answered))
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """One question per validation clip, with its answer. The score is 1 if it is correct."""
         self.model.eval()
-        encodings = self.clips.encoded([self._loaded])
-        return self.clips.examples(encodings[0], self._answered([self._loaded], encodings))
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        return self.clips.examples(encoding, self.answered(self._words(encoding)))
 
-    @property
-    def _loaded(self) -> LoadedModel[BlankModel]:
-        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+    def answered(self, words: Sequence[str]) -> list[AnsweredItem]:
+        """The validation questions with the words that fill their blanks, in order."""
+        return [
+            AnsweredItem(
+                clip=item.clip,
+                answer=item.sentence.replace(BLANK_SIGN, f"[{word}]"),
+                right=item.sentence.replace(BLANK_SIGN, f"[{item.answer}]"),
+                score=float(tokenize(item.answer) == [word]),
+                output={"sentence": item.sentence, "answer": word, "right": item.answer},
+            )
+            for item, word in zip(self.items, words, strict=True)
+        ]
 
-    def _answered(
-        self, members: Sequence[LoadedModel[BlankModel]], encodings: Sequence[ClipEncoding]
-    ) -> list[AnsweredItem]:
-        """The most probable word for each validation question, in order."""
-        places = {clip.id: place for place, clip in enumerate(self.clips.validation)}
-        answered = []
+    def _words(self, encoding: ClipEncoding) -> list[str]:
+        """The most probable word for each validation question."""
+        rows_of_clips = {clip.id: row for row, clip in enumerate(self.clips.validation)}
+        device = encoding.concepts.device
+        words: list[str] = []
         for start in range(0, len(self.items), _QUESTIONS_AT_ONCE):
             items = self.items[start : start + _QUESTIONS_AT_ONCE]
-            rows = torch.tensor([places[item.clip] for item in items])
-            own = [encoding.of(rows.to(encoding.concepts.device)) for encoding in encodings]
-            filled = fill(members, [AskedBlank(item.sentence, 0) for item in items], own)
-            for item, word in zip(items, filled.probabilities.argmax(dim=1).tolist(), strict=True):
-                answer = filled.words[word]
-                answered.append(
-                    AnsweredItem(
-                        clip=item.clip,
-                        said=item.sentence.replace(BLANK_SIGN, f"[{answer}]"),
-                        right=item.sentence.replace(BLANK_SIGN, f"[{item.answer}]"),
-                        score=float(tokenize(item.answer) == [answer]),
-                        printed={"sentence": item.sentence, "answer": answer, "right": item.answer},
-                    )
-                )
-        return answered
+            questions = [encode_blanks(item.sentence, self._vocabulary) for item in items]
+            sentences = pad_words([ids for ids, _ in questions]).to(device)
+            places = torch.tensor([blanks[0] for _, blanks in questions], device=device)
+            rows = torch.tensor([rows_of_clips[item.clip] for item in items], device=device)
+            filled: Filled = self.model(sentences, sentences != PAD, places, encoding.of(rows))
+            best = filled.scores[:, len(SPECIALS) :].argmax(dim=1) + len(SPECIALS)
+            words += [self._vocabulary.words[word] for word in best.tolist()]
+        return words
 
     def _questions(self, clip: Clip) -> Iterable[Question]:
         candidates = frozenset(self.clips.words.concepts.words)
@@ -206,59 +198,10 @@ class BlankTask:
                     yield Question((*numbers[:place], BLANK, *numbers[place + 1 :]), place, numbers[place])
 
 
-class FilledTogether(NamedTuple):
-    """Ensemble predictions for blanks."""
-
-    words: tuple[str, ...]  # union of the members' vocabularies
-    probabilities: Tensor  # (M, words), mean over the members; 0 for special tokens
-    members: list[Filled]
-
-
-@torch.inference_mode()
-def fill(
-    members: Sequence[LoadedModel[BlankModel]], asked: Sequence[AskedBlank], encodings: Sequence[ClipEncoding]
-) -> FilledTogether:
-    """Predict words for blanks by an ensemble. Other blanks of the same sentence are not filled.
-
-    Args:
-        encodings: one per member, with one row per blank.
-    """
-    words = tuple(dict.fromkeys(word for member in members for word in member.words.vocabulary.words))
-    columns = {word: column for column, word in enumerate(words)}
-    probabilities = torch.zeros(len(asked), len(words))
-    answers = []
-    for member, encoding in zip(members, encodings, strict=True):
-        vocabulary, device = member.words.vocabulary, encoding.concepts.device
-        encoded = [encode_blanks(blank.sentence, vocabulary) for blank in asked]
-        sentences = pad_words([numbers for numbers, _ in encoded]).to(device)
-        places = torch.tensor([blanks[each.number] for (_, blanks), each in zip(encoded, asked, strict=True)])
-        filled: Filled = member.model(sentences, sentences != PAD, places.to(device), encoding)
-        filled.scores[:, : len(SPECIALS)] = -torch.inf
-        own = torch.tensor([columns[word] for word in vocabulary.words])
-        probabilities[:, own] += filled.scores.softmax(dim=1).cpu() / len(members)
-        answers.append(filled)
-    return FilledTogether(words, probabilities, answers)
-
-
 def question_of(item: BlankItem, vocabulary: Vocabulary) -> Question:
     words, places = encode_blanks(item.sentence, vocabulary)
     answer = vocabulary.encode(tokenize(item.answer))
     return Question(words, places[0], answer[0] if len(answer) == 1 else UNK)
-
-
-def split_at_blanks(sentence: str) -> list[str]:
-    """Split a sentence at its blanks; one part if it has none."""
-    return _BLANK.split(sentence)
-
-
-def encode_blanks(sentence: str, vocabulary: Vocabulary) -> tuple[tuple[int, ...], list[int]]:
-    """Word ids of a sentence, and the indices of its blanks."""
-    first, *others = (vocabulary.encode(tokenize(part)) for part in split_at_blanks(sentence))
-    words, places = list(first), []
-    for part in others:
-        places.append(len(words))
-        words += [BLANK, *part]
-    return tuple(words), places
 
 
 def _build_model(inputs: ModelInputs) -> BlankModel:
@@ -272,11 +215,11 @@ def _build_model(inputs: ModelInputs) -> BlankModel:
 
 def _build_task(inputs: TaskInputs) -> BlankTask:
     settings = inputs.settings
-    given = inputs.corpus.items.get(("fill", "train"), ())
+    train_items = inputs.corpus.items.get(("fill", "train"), ())
     return BlankTask(
         **inputs.joint_loss,
         max_words=settings.decoding.max_words,
-        train=[item for item in given if isinstance(item, BlankItem)],
+        train=[item for item in train_items if isinstance(item, BlankItem)],
         validation=inputs.items(BlankItem, "fill", inputs.split, per_clip=ITEMS_PER_CLIP),
         label_smoothing=settings.loss.label_smoothing,
         questions_per_clip=settings.training.captions_per_clip,

@@ -12,7 +12,7 @@ from torch import Tensor
 from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.baselines.nearest_words import NearestWords
 from ctsan.config import InitSettings, Settings
-from ctsan.data.batches import encode_captions, references, subsample_maps
+from ctsan.data.batches import encode_captions, references
 from ctsan.data.corpus import Clip, Corpus, Split
 from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.extensions.mlp_probe import MLPProbe
@@ -31,6 +31,7 @@ from ctsan.tasks.task import Task
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import UNK
 from ctsan.text.words import Words
+from ctsan.video.clip_maps import subsample_maps
 from ctsan.video.store import FeatureStore
 
 Model = DescriptionModel | BlankModel | ChoiceModel | RetrievalModel | DualEncoder
@@ -112,7 +113,7 @@ def init_from_clips(
     if isinstance(encoder.detector, NearestWords):
         _fit_nearest(encoder.detector, clips, store, words)
     if init.word_frequencies:
-        _start_saying(model, clips, words)
+        _init_output_bias(model, clips, words)
 
 
 def fit_probes(
@@ -138,14 +139,15 @@ def fit_probes(
     if isinstance(encoder, ClipEncoder) and isinstance(encoder.probe, MLPProbe) and not keep:
         _fit(encoder.probe, _means(encoder.means, clips, store), _reference(clips, words), is_own)
     if isinstance(model, DualEncoder) and (ridge_init or model.phrases is not None):
-        read = [
-            [words.vocabulary.encode(tokenize(said)) or [UNK] for said in clip.captions] for clip in clips
+        captions = [
+            [words.vocabulary.encode(tokenize(caption)) or [UNK] for caption in clip.captions]
+            for clip in clips
         ]
         means = _means(lambda *maps: model.clip_encoder(*maps).state.top, clips, store)
         if ridge_init:
-            model.fit(means, read, is_own)
+            model.fit(means, captions, is_own)
         if model.phrases is not None:
-            model.phrases.fit(means, read, is_own)
+            model.phrases.fit(means, captions, is_own)
 
 
 _FOLDS = 5
@@ -187,7 +189,7 @@ def out_of_fold_scores(
         probe = MLPProbe(channels=means.shape[1], num_candidates=reference.shape[1])
         _fit(probe, means[~is_out], reference[~is_out], is_own[~is_out])
         scores[is_out] = probe(means[is_out]).half()
-    return {clip.id: own for clip, own in zip(clips, scores, strict=True)}
+    return {clip.id: clip_scores for clip, clip_scores in zip(clips, scores, strict=True)}
 
 
 _fitted: dict[str, dict[str, Tensor]] = {}  # cached probe weights, keyed by a hash of their training data
@@ -217,31 +219,31 @@ def _reference(clips: Sequence[Clip], words: Words) -> Tensor:
 
 
 @torch.no_grad()
-def _start_saying(model: Model | DetectorModel, clips: Sequence[Clip], words: Words) -> None:
+def _init_output_bias(model: Model | DetectorModel, clips: Sequence[Clip], words: Words) -> None:
     """Initialise the output bias b_y, if the model has one, as the log of the word frequencies."""
     captions = [caption for clip in clips for caption in clip.captions]
-    said = torch.tensor(
+    word_ids = torch.tensor(
         [word for caption in encode_captions(captions, words.vocabulary) for word in caption[1:]]
     )
     match model:
         case DescriptionModel():
-            say = model.decode.say
+            output = model.decode.say
         case BlankModel():  # blanks are always concept candidates
-            say, said = model.say, said[torch.isin(said, model.clip_encoder.candidate_words)]
+            output, word_ids = model.say, word_ids[torch.isin(word_ids, model.clip_encoder.candidate_words)]
         case _:
             return
-    counts = torch.bincount(said, minlength=say.out_features).float() + 0.1
-    say.bias.copy_((counts / counts.sum()).log())
+    counts = torch.bincount(word_ids, minlength=output.out_features).float() + 0.1
+    output.bias.copy_((counts / counts.sum()).log())
 
 
 @torch.no_grad()
 def _means(mean: Callable[[Tensor, Tensor], Tensor], clips: Sequence[Clip], store: FeatureStore) -> Tensor:
     """Apply `mean` to the maps (1, N, h, w, C) of each clip and concatenate the results, one row per clip."""
-    found = []
+    means = []
     for clip in clips:
         maps = torch.from_numpy(subsample_maps(store[clip.id].maps, _PROBED_FRAMES)).float()[None]
-        found.append(mean(maps, torch.ones(maps.shape[:2], dtype=torch.bool)))
-    return torch.cat(found)
+        means.append(mean(maps, torch.ones(maps.shape[:2], dtype=torch.bool)))
+    return torch.cat(means)
 
 
 def _fit_nearest(nearest: NearestWords, clips: Sequence[Clip], store: FeatureStore, words: Words) -> None:
@@ -251,7 +253,7 @@ def _fit_nearest(nearest: NearestWords, clips: Sequence[Clip], store: FeatureSto
     ]
     num = len(words.concepts.words)
     shares = [
-        references([words.concepts.reference([said]) for said in clip.captions], num).mean(0)
+        references([words.concepts.reference([caption]) for caption in clip.captions], num).mean(0)
         for clip in clips
     ]
-    nearest.know(torch.stack(means), torch.stack(shares))
+    nearest.fit(torch.stack(means), torch.stack(shares))

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ctsan.data.batches import subsample_maps
 from ctsan.data.corpus import Clip
+from ctsan.video.clip_maps import subsample_maps
 from ctsan.video.store import FeatureStore
 
 _ENOUGH_CLIPS, _ENOUGH_FRAMES = 1000, 10

@@ -13,12 +13,11 @@ from ctsan.evaluation.items import item_statistics
 from ctsan.model.choice_model import ChoiceModel, Scored, margin_loss
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clip_encoders import language_model_arguments
-from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, encode_batch, printed
-from ctsan.tasks.loaded_model import LoadedModel
+from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, answers_by_clip, encode_batch
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
-from ctsan.tasks.scoring import encode_sentences, ensemble_scores, score_each
 from ctsan.tasks.spec import ITEMS_PER_CLIP, AnswerReport, ModelInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured, ShownChoice
+from ctsan.text.sentences import encode_sentences
 from ctsan.text.vocabulary import PAD
 
 _SENTENCES_AT_ONCE = 500
@@ -70,14 +69,14 @@ class ChoiceTask:
         self.concept_weight = concept_weight
         self.max_words = max_words
         self.margin = margin
-        self.items = clips.asked(validation)
-        asked: dict[str, list[ChoiceItem]] = {}
+        self.items = clips.validation_items(validation)
+        items_by_clip: dict[str, list[ChoiceItem]] = {}
         for item in train:
-            asked.setdefault(item.clip, []).append(item)
+            items_by_clip.setdefault(item.clip, []).append(item)
         self._examples = [
             (clip, items[start : start + questions_per_clip])
-            for clip in clips.learnt
-            for items in [asked.get(clip.id, [])]
+            for clip in clips.epoch_clips
+            for items in [items_by_clip.get(clip.id, [])]
             for start in range(0, len(items), questions_per_clip)
         ]
 
@@ -88,8 +87,8 @@ class ChoiceTask:
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> ChoiceBatch:
         clips, questions = zip(*(self._examples[example] for example in examples), strict=True)
         maps, frame_is_real = self.clips.maps(clips, mirrored=mirrored)
-        items = [item for some in questions for item in some]
-        counts = torch.tensor([len(some) for some in questions])
+        items = [item for clip_questions in questions for item in clip_questions]
+        counts = torch.tensor([len(clip_questions) for clip_questions in questions])
         return ChoiceBatch(
             maps=maps,
             frame_is_real=frame_is_real,
@@ -123,63 +122,62 @@ class ChoiceTask:
     def evaluate(self) -> Mapping[str, float]:
         """Accuracy, and the detector's precision."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._loaded])
-        scores = self._scores(self._loaded, encoding)
-        return accuracy(self._answered(scores)) | self.clips.judge_concepts(self._loaded, encoding)
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        metrics = accuracy(self.answered(self._scores(encoding).tolist()))
+        return metrics | self.clips.judge_concepts(self.model.clip_encoder, encoding)
 
     @torch.inference_mode()
     def calibrate(self) -> None:
         """Set the scale of the scores."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._loaded])
-        scores = self._scores(self._loaded, encoding)
+        scores = self._scores(self.clips.encoded(self.model.clip_encoder))
         if len(scores):
             self.model.calibrate_scale(scores)
 
     @torch.inference_mode()
-    def measure(
-        self, members: Sequence[LoadedModel[ChoiceModel]], encodings: Sequence[ClipEncoding] | None = None
-    ) -> Measured:
-        encodings = self.clips.encoded(members) if encodings is None else encodings
-        scores = [self._scores(member, own) for member, own in zip(members, encodings, strict=True)]
-        answered = self._answered(ensemble_scores(members, scores))
-        return Measured(accuracy(answered) | self.clips.precision(members, encodings), printed(answered))
+    def measure(self, encoding: ClipEncoding | None = None) -> Measured:
+        encoding = self.clips.encoded(self.model.clip_encoder) if encoding is None else encoding
+        answered = self.answered(self._scores(encoding).tolist())
+        return Measured(accuracy(answered) | self.clips.precision(encoding), answers_by_clip(answered))
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """One question per validation clip, with all its choices. The score is 1 if the answer is correct."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._loaded])
-        return self.clips.examples(encoding, self._answered(self._scores(self._loaded, encoding)))
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        return self.clips.examples(encoding, self.answered(self._scores(encoding).tolist()))
 
-    @property
-    def _loaded(self) -> LoadedModel[ChoiceModel]:
-        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
-
-    def _scores(self, member: LoadedModel[ChoiceModel], encoding: ClipEncoding) -> Tensor:
+    def _scores(self, encoding: ClipEncoding) -> Tensor:
         """Scores of the choices of all validation questions, question by question."""
-        places = {clip.id: place for place, clip in enumerate(self.clips.validation)}
-        asked = [(sentence, places[item.clip]) for item in self.items for sentence in item.choices]
+        rows_of_clips = {clip.id: row for row, clip in enumerate(self.clips.validation)}
+        pairs = [(sentence, rows_of_clips[item.clip]) for item in self.items for sentence in item.choices]
+        device = encoding.concepts.device
         scores = [torch.zeros(0)]
-        for start in range(0, len(asked), _SENTENCES_AT_ONCE):
-            sentences, rows = zip(*asked[start : start + _SENTENCES_AT_ONCE], strict=True)
-            own = encoding.of(torch.tensor(rows, device=encoding.concepts.device))
-            scores.append(score_each(member, sentences, own).scores.cpu())
+        for start in range(0, len(pairs), _SENTENCES_AT_ONCE):
+            sentences, rows = zip(*pairs[start : start + _SENTENCES_AT_ONCE], strict=True)
+            words = self._encoded(sentences).to(device)
+            scored: Scored = self.model(words, words != PAD, encoding.of(torch.tensor(rows, device=device)))
+            scores.append(scored.scores.cpu())
         return torch.cat(scores)
 
-    def _answered(self, scores: Tensor) -> list[AnsweredItem]:
-        """The choice with the highest score for each validation question, in order."""
+    def answered(self, scores: Sequence[float]) -> list[AnsweredItem]:
+        """The validation questions with the choices of highest score, in order.
+
+        Args:
+            scores: of all choices, question by question.
+        """
         answered = []
-        by_item = torch.split(scores, [len(item.choices) for item in self.items])
-        for item, own in zip(self.items, by_item, strict=True):
-            choice = int(own.argmax())
+        remaining = iter(scores)
+        for item in self.items:
+            choice_scores = [next(remaining) for _ in item.choices]
+            choice = choice_scores.index(max(choice_scores))
             answered.append(
                 AnsweredItem(
                     clip=item.clip,
-                    said=item.choices[choice],
+                    answer=item.choices[choice],
                     right=item.choices[item.answer],
                     score=float(choice == item.answer),
-                    printed={"choice": choice, "right": item.answer, "scores": own.tolist()},
+                    output={"choice": choice, "right": item.answer, "scores": choice_scores},
                     choices=tuple(
                         ShownChoice(sentence, is_right=place == item.answer, is_chosen=place == choice)
                         for place, sentence in enumerate(item.choices)
@@ -189,7 +187,8 @@ class ChoiceTask:
         return answered
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
-        return encode_sentences(sentences, self.clips.words.vocabulary, max_words=self.max_words)
+        vocabulary = self.clips.words.vocabulary
+        return torch.from_numpy(encode_sentences(sentences, vocabulary, max_words=self.max_words))
 
 
 def _build_model(inputs: ModelInputs) -> ChoiceModel:
@@ -217,7 +216,6 @@ SPEC = TaskSpec(
     build_task=_build_task,
     report=lambda inputs: AnswerReport(item_statistics("choose", inputs.answers)),
     items=(("choose", "train"), ("choose", "val")),
-    helpers=("embed",),
     answer_noun="choices",
     split_answers=lambda answers: [answer["choice"] for answer in answers],
 )

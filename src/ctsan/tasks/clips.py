@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from ctsan.data.batches import pad_maps, references, subsample_maps
+from ctsan.data.batches import pad_maps, references
 from ctsan.data.corpus import Clip, Item
-from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoder, ClipEncoding
-from ctsan.tasks.loaded_model import LoadedModel, joined
+from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoder, ClipEncoding, concatenate
 from ctsan.tasks.task import Example, ShownChoice, ShownClip, ShownConcept
+from ctsan.text.concepts import Concepts
 from ctsan.text.words import Words
+from ctsan.video.clip_maps import subsample_maps
 from ctsan.video.store import FeatureStore, Maps
 
 ItemT = TypeVar("ItemT", bound=Item)
@@ -23,16 +24,25 @@ _AT_ONCE = 32  # clips per batch when encoding without gradients
 
 
 class AnsweredItem(NamedTuple):
-    """An answered item of a task other than description: texts for display, and the printed form."""
+    """An answered item of a task other than description: texts for display, and the JSON output."""
 
     clip: str
-    said: str
+    answer: str
     right: str
     score: float  # by the task's primary metric
-    printed: Mapping[str, object]
+    output: Mapping[str, object]
     choices: tuple[ShownChoice, ...] = ()  # this and the next two: as in `Example`
     ranked: tuple[ShownClip, ...] = ()
     num_ranked: int = 0
+
+
+class HasConceptWords(Protocol):
+    """An encoding of clips, as tensors or as arrays."""
+
+    @property
+    def concept_words(self) -> Any: ...  # (B, K)
+    @property
+    def confidences(self) -> Any: ...  # (B, K)
 
 
 class TaskClips:
@@ -40,7 +50,7 @@ class TaskClips:
 
     Attributes:
         train: training clips with captions.
-        learnt: the clips of one epoch: `train`, with each clip repeated `clip.repeat` times.
+        epoch_clips: the clips of one epoch: `train`, with each clip repeated `clip.repeat` times.
 
     Args:
         out_of_fold: returns scores (V,) for each training clip from a detector not trained on it, or None.
@@ -60,7 +70,7 @@ class TaskClips:
         self.store, self.words, self.max_frames = store, words, max_frames
         self._out_of_fold = None if out_of_fold is None else cache(out_of_fold)
         self.train = [clip for clip in train if clip.id in store and clip.captions]
-        self.learnt = [clip for clip in self.train for _ in range(clip.repeat)]
+        self.epoch_clips = [clip for clip in self.train for _ in range(clip.repeat)]
         self.validation = [clip for clip in validation if clip.id in store]
         self._frozen_encoder: ClipEncoder | None = None
         self._frozen: dict[str, ClipEncoding] = {}  # by clip id
@@ -76,10 +86,10 @@ class TaskClips:
         """
         return int(self.store.manifest.clips[clip.id].frames == 1)
 
-    def asked(self, items: Iterable[ItemT]) -> list[ItemT]:
+    def validation_items(self, items: Iterable[ItemT]) -> list[ItemT]:
         """Select the items about validation clips."""
-        known = {clip.id for clip in self.validation}
-        return [item for item in items if item.clip in known]
+        clip_ids = {clip.id for clip in self.validation}
+        return [item for item in items if item.clip in clip_ids]
 
     def freeze(self, encoder: ClipEncoder) -> None:
         """Encode the training clips once, with a frozen encoder. Batches then hold no maps.
@@ -98,7 +108,7 @@ class TaskClips:
             return None
         if not self._frozen:
             self._frozen = self._encode_frozen(self._frozen_encoder)
-        return joined([self._frozen[clip.id] for clip in clips])
+        return concatenate([self._frozen[clip.id] for clip in clips])
 
     @torch.no_grad()
     def _encode_frozen(self, encoder: ClipEncoder) -> dict[str, ClipEncoding]:
@@ -141,64 +151,57 @@ class TaskClips:
             return torch.zeros(len(clips), 0)
         return torch.stack([scores[clip.id] for clip in clips]).float()
 
-    def encoded(self, members: Sequence[LoadedModel[Any]]) -> list[ClipEncoding]:
-        """Encode the validation clips with each member, one row per clip."""
-        parts: list[list[ClipEncoding]] = [[] for _ in members]
-        for maps in self._some_at_once(self.validation):
-            for member, own in zip(members, parts, strict=True):
-                own.append(member.encode(maps)._replace(detection=None))  # the detection is large
-        return [joined(own) for own in parts]
+    def encoded(self, encoder: BaseClipEncoder) -> ClipEncoding:
+        """Encode the validation clips, one row per clip, without detections, which are large."""
+        return concatenate([batch.without_detection for batch in self._encode(encoder, self.validation)])
 
-    def precision(
-        self, members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding]
-    ) -> dict[str, float]:
+    def precision(self, encoding: HasConceptWords, concepts: Concepts | None = None) -> dict[str, float]:
         """Share of concept words that occur in the clips' captions, and number of distinct concept words.
 
-        Both are means over the members with a detector; empty if there is none.
+        Empty if no clip has concept words.
 
         Args:
-            encodings: the result of `encoded`.
+            encoding: of the validation clips.
+            concepts: the candidates of the model that encoded them; by default those of `words`.
         """
+        concepts = concepts or self.words.concepts
         rows = [row for row, clip in enumerate(self.validation) if clip.captions]
-        captions = [self.validation[row].captions for row in rows]
-        found, different = [], []
-        for member, encoding in zip(members, encodings, strict=True):
-            concepts = member.words.concepts
-            if rows and member.model.clip_encoder.detector is not None:
-                truth = references([concepts.reference(said) for said in captions], len(concepts.words))
-                is_word = (encoding.confidences[rows].cpu() > 0).double()  # a clip may have fewer than K
-                right = (truth.gather(1, encoding.concept_words[rows].cpu()) * is_word).sum(dim=1)
-                given = is_word.sum(dim=1)
-                shares = (right / given.clamp(min=1))[given > 0]
-                found.append(float(shares.mean()) if len(shares) else 0.0)
-                different.append(len(set(encoding.concept_words[rows].cpu()[is_word > 0].tolist())))
-        if not found:
+        if not rows or not encoding.concept_words.shape[1]:
             return {}
+        captions = [self.validation[row].captions for row in rows]
+        truth = references(
+            [concepts.reference(clip_captions) for clip_captions in captions], len(concepts.words)
+        )
+        is_word = (torch.as_tensor(encoding.confidences[rows]).cpu() > 0).double()  # may be fewer than K
+        words = torch.as_tensor(encoding.concept_words[rows]).cpu()
+        right = (truth.gather(1, words) * is_word).sum(dim=1)
+        num_words = is_word.sum(dim=1)
+        shares = (right / num_words.clamp(min=1))[num_words > 0]
         return {
-            "precision": sum(found) / len(found),
-            "different concept words": sum(different) / len(different),
+            "precision": float(shares.mean()) if len(shares) else 0.0,
+            "different concept words": float(len(set(words[is_word > 0].tolist()))),
         }
 
-    def judge_concepts(self, member: LoadedModel[Any], encoding: ClipEncoding) -> dict[str, float]:
+    def judge_concepts(self, encoder: BaseClipEncoder, encoding: ClipEncoding) -> dict[str, float]:
         """Detector precision on the validation clips and on as many training clips; empty without a detector.
 
         Args:
             encoding: encoded validation clips.
         """
-        encoder = member.model.clip_encoder
-        metrics = self.precision([member], [encoding])
-        if not metrics:
+        metrics = self.precision(encoding)
+        if not metrics or not isinstance(encoder, ClipEncoder):
             return {}
-        seen = self.train[: len(self.validation)]
-        known = self._scores(member, seen)
-        truth = self.reference(seen).to(known.device)
-        words, confidences = encoder.top(known)
+        train_clips = self.train[: len(self.validation)]
+        detections = (batch.detection for batch in self._encode(encoder, train_clips))
+        scores = torch.cat([detection.scores for detection in detections if detection])
+        truth = self.reference(train_clips).to(scores.device)
+        words, confidences = encoder.top(scores)
         right = truth.gather(1, words)[confidences > 0]
         return metrics | {"precision on train": float(right.mean()) if len(right) else 0.0}
 
-    def shown_concepts(self, encoding: ClipEncoding) -> dict[str, tuple[ShownConcept, ...]]:
+    def concepts_by_clip(self, encoding: ClipEncoding) -> dict[str, tuple[ShownConcept, ...]]:
         """Concept words of the encoded validation clips by clip id, in order of rank."""
-        found = zip(
+        rows = zip(
             self.validation, encoding.concept_words.tolist(), encoding.confidences.tolist(), strict=True
         )
         return {
@@ -207,18 +210,18 @@ class TaskClips:
                 for word, confidence in zip(words, confidences, strict=True)
                 if confidence > 0  # a clip may have fewer than K
             )
-            for clip, words, confidences in found
+            for clip, words, confidences in rows
         }
 
     def examples(self, encoding: ClipEncoding, answered: Sequence[AnsweredItem]) -> list[Example]:
         """The first answered item of every validation clip that has one."""
-        concepts = self.shown_concepts(encoding)
+        concepts = self.concepts_by_clip(encoding)
         first = {item.clip: item for item in reversed(answered)}
         return [
             Example(
                 clip=clip.id,
                 path=clip.path,
-                caption=item.said,
+                caption=item.answer,
                 references=(item.right,),
                 concepts=concepts[clip.id],
                 score=item.score,
@@ -230,14 +233,14 @@ class TaskClips:
             if (item := first.get(clip.id))
         ]
 
-    def _scores(self, member: LoadedModel[Any], clips: Sequence[Clip]) -> Tensor:
-        """Detector scores of all candidates, (B, V)."""
-        found = (member.encode(maps).detection for maps in self._some_at_once(clips))
-        return torch.cat([detection.scores for detection in found if detection])
-
-    def _some_at_once(self, clips: Sequence[Clip]) -> Iterator[list[Maps]]:
+    @torch.no_grad()
+    def _encode(self, encoder: BaseClipEncoder, clips: Sequence[Clip]) -> Iterator[ClipEncoding]:
+        """Encode clips, some at a time."""
+        device = encoder.candidate_words.device
         for start in range(0, len(clips), _AT_ONCE):
-            yield [self.store[clip.id].maps for clip in clips[start : start + _AT_ONCE]]
+            batch = clips[start : start + _AT_ONCE]
+            maps, frame_is_real = pad_maps([self._maps(clip, mirrored=False) for clip in batch])
+            yield encoder(maps.to(device), frame_is_real.to(device))
 
     def _mean(self, clip: Clip, *, mirrored: bool) -> Tensor:
         """Mean feature of a clip, (1, 1, 1, C)."""
@@ -250,8 +253,8 @@ class TaskClips:
     def _maps(self, clip: Clip, *, mirrored: bool) -> Maps:
         """Maps of a clip; the mirrored ones if requested and stored."""
         features = self.store[clip.id]
-        chosen = features.mirrored if mirrored and features.mirrored is not None else features.maps
-        return subsample_maps(chosen, self.max_frames)
+        maps = features.mirrored if mirrored and features.mirrored is not None else features.maps
+        return subsample_maps(maps, self.max_frames)
 
 
 class BatchOfClips(Protocol):
@@ -277,11 +280,11 @@ def encode_batch(encoder: BaseClipEncoder, batch: BatchOfClips) -> ClipEncoding:
     return encoder.replace_concepts(frozen, frozen.concept_words, frozen.confidences)
 
 
-def printed(answered: Sequence[AnsweredItem]) -> dict[str, object]:
-    """Printed answers by clip id, in the order of the items."""
+def answers_by_clip(answered: Sequence[AnsweredItem]) -> dict[str, object]:
+    """Outputs of the items by clip id, in the order of the items."""
     by_clip: dict[str, list[Mapping[str, object]]] = {}
     for item in answered:
-        by_clip.setdefault(item.clip, []).append(item.printed)
+        by_clip.setdefault(item.clip, []).append(item.output)
     return dict(by_clip)
 
 

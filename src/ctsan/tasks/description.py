@@ -17,17 +17,16 @@ from ctsan.evaluation.captions import caption_scores, cider_by_clip
 from ctsan.evaluation.coco_metrics import score_captions
 from ctsan.evaluation.diversity import diversity
 from ctsan.evaluation.grammar import faulty_share, grammar_fault
+from ctsan.model.beam_search import beam_search
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.model.description_model import DescriptionModel
+from ctsan.model.description_model import CaptionSteps, DescriptionModel
 from ctsan.tasks.caption_batch import CaptionBatch
-from ctsan.tasks.captioning import Captioner, caption_clips
 from ctsan.tasks.clip_encoders import build_decoder, language_model_arguments, output_arguments
 from ctsan.tasks.clips import TaskClips, encode_batch
-from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.spec import AnswerReport, ModelInputs, ReportInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
-from ctsan.text.vocabulary import BLANK, BOS, PAD
+from ctsan.text.vocabulary import BLANK, BOS, EOS, NEVER_SAID, PAD
 
 _CLIPS_AT_ONCE = 32
 # First token of the captions of external clips, in place of <bos>: the model learns their content without
@@ -71,9 +70,10 @@ class DescriptionTask:
         self.attention_weight = attention_weight
         self.concept_weight = concept_weight
         self.label_smoothing = label_smoothing
-        self.decoding, self.rerank = decoding, rerank
+        self.decoding = decoding
+        self.rerank = rerank  # for evaluation beside joint embeddings
         self._vocabulary = clips.words.vocabulary
-        self._references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
+        self.references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
         self._begins = {clip.id: _OTHERS_BEGIN if clip.external else BOS for clip in clips.train}
         self._examples = self._clips_with_captions(captions_per_clip)
 
@@ -82,12 +82,12 @@ class DescriptionTask:
         return [self.clips.bucket(example[0].clip) for example in self._examples]
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> CaptionBatch:
-        learnt = [
-            (*each, flip)
+        rows = [
+            (*clip_and_captions, flip)
             for example, flip in zip(examples, mirrored, strict=True)
-            for each in self._examples[example]
+            for clip_and_captions in self._examples[example]
         ]
-        clips, captions, flips = zip(*learnt, strict=True)
+        clips, captions, flips = zip(*rows, strict=True)
         if isinstance(self.model.clip_encoder, MeanPooling):  # cached means are enough
             maps = self.clips.means(clips, mirrored=flips)
             frame_is_real = torch.ones(maps.shape[:2], dtype=torch.bool)
@@ -111,12 +111,12 @@ class DescriptionTask:
     def losses(self, batch: CaptionBatch) -> dict[str, Tensor]:
         """Terms of eq. 14, each a mean over clips of the mean over a clip's captions."""
         encoding = encode_batch(self.model.clip_encoder, batch)
-        said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
+        words, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
         steps = following != PAD
-        decoded = self.model(said, encoding.without_detection.of(batch.clip_of_caption), steps)
+        decoded = self.model(words, encoding.without_detection.of(batch.clip_of_caption), steps)
 
         over_clips = mean_over_clips(batch.clip_of_caption)
-        likelihood = _of_captions(decoded.scores, following, label_smoothing=self.label_smoothing)
+        likelihood = _caption_losses(decoded.scores, following, label_smoothing=self.label_smoothing)
         losses = {"words": over_clips(likelihood)}
         losses |= attention_losses(
             self.attention_weight,
@@ -130,30 +130,28 @@ class DescriptionTask:
     def evaluate(self) -> Mapping[str, float]:
         """Caption metrics on validation clips; detector precision on these and on as many training clips."""
         self.model.eval()
-        encodings = self.clips.encoded([self._loaded])
-        metrics = caption_scores(self._references, self._captions([self._loaded], encodings))
-        return metrics | self.clips.judge_concepts(self._loaded, encodings[0])
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        metrics = caption_scores(self.references, self._captions(encoding))
+        return metrics | self.clips.judge_concepts(self.model.clip_encoder, encoding)
 
     def calibrate(self) -> None:
         """Nothing to calibrate."""
 
     @torch.inference_mode()
-    def measure(
-        self, members: Sequence[Captioner], encodings: Sequence[ClipEncoding] | None = None
-    ) -> Measured:
-        encodings = self.clips.encoded(members) if encodings is None else encodings
-        captions = self._captions(members, encodings)
-        metrics = caption_scores(self._references, captions)
-        return Measured(metrics | self.clips.precision(members, encodings), {**captions})
+    def measure(self, encoding: ClipEncoding | None = None) -> Measured:
+        encoding = self.clips.encoded(self.model.clip_encoder) if encoding is None else encoding
+        captions = self._captions(encoding)
+        metrics = caption_scores(self.references, captions)
+        return Measured(metrics | self.clips.precision(encoding), {**captions})
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """Every validation clip with its caption, concept words and per-clip CIDEr."""
         self.model.eval()
-        encodings = self.clips.encoded([self._loaded])
-        captions = self._captions([self._loaded], encodings)
-        concepts = self.clips.shown_concepts(encodings[0])
-        scores = cider_by_clip(self._references, captions)
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        captions = self._captions(encoding)
+        concepts = self.clips.concepts_by_clip(encoding)
+        scores = cider_by_clip(self.references, captions)
         return [
             Example(
                 clip=clip.id,
@@ -167,7 +165,7 @@ class DescriptionTask:
             if clip.id in captions
         ]
 
-    def _to_learn(self, clip: Clip) -> Sequence[str]:
+    def _training_captions(self, clip: Clip) -> Sequence[str]:
         """Training captions. With `skip_faulty`, those without a grammar fault, or all if each has one."""
         if not self.decoding.skip_faulty:
             return clip.captions
@@ -177,11 +175,11 @@ class DescriptionTask:
         """All examples: each is a clip with some of its captions, or several pictures with theirs."""
         examples: list[tuple[Captioned, ...]] = []
         pictures: list[Captioned] = []
-        for clip in self.clips.learnt:
+        for clip in self.clips.epoch_clips:
             encoded = [
                 [self._begins[clip.id], *words]
                 for _, *words in encode_captions(
-                    self._to_learn(clip), self._vocabulary, max_words=self.decoding.max_words
+                    self._training_captions(clip), self._vocabulary, max_words=self.decoding.max_words
                 )
             ]
             parts = [
@@ -197,28 +195,33 @@ class DescriptionTask:
         examples += [tuple(pictures[start : start + at_once]) for start in range(0, len(pictures), at_once)]
         return examples
 
-    @property
-    def _loaded(self) -> LoadedModel[DescriptionModel]:
-        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.decoding.max_words)
-
-    def _captions(self, members: Sequence[Captioner], encodings: Sequence[ClipEncoding]) -> dict[str, str]:
+    def _captions(self, encoding: ClipEncoding) -> dict[str, str]:
         """The best sentence for each captioned validation clip, by its id."""
-        rows = [row for row, clip in enumerate(self.clips.validation) if clip.id in self._references]
+        rows = [row for row, clip in enumerate(self.clips.validation) if clip.id in self.references]
+        words, decoding = self._vocabulary.words, self.decoding
         captions = {}
         for start in range(0, len(rows), _CLIPS_AT_ONCE):
-            some = rows[start : start + _CLIPS_AT_ONCE]
-            found = caption_clips(
-                members,
-                [each.of(torch.tensor(some, device=each.concepts.device)) for each in encodings],
-                self.decoding,
-                self.rerank,
+            batch = rows[start : start + _CLIPS_AT_ONCE]
+            part = encoding.of(torch.tensor(batch, device=encoding.concepts.device))
+            hypotheses = beam_search(
+                CaptionSteps(self.model, part),
+                begin=BOS,
+                end=EOS,
+                never=NEVER_SAID,
+                beam=decoding.beam,
+                n_best=decoding.beam if decoding.skip_faulty else 1,
+                max_words=decoding.max_words,
+                length_penalty=decoding.length_penalty,
+                no_repeat_ngram=decoding.no_repeat_ngram,
             )
-            for row, [best] in zip(some, found, strict=True):
-                captions[self.clips.validation[row].id] = best.text
+            for row, of_clip in zip(batch, hypotheses, strict=True):
+                texts = [" ".join(words[word] for word in sentence.words) for sentence in of_clip]
+                sound = (text for text in texts if not decoding.skip_faulty or grammar_fault(text) is None)
+                captions[self.clips.validation[row].id] = next(sound, texts[0])
         return captions
 
 
-def _of_captions(scores: Tensor, following: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
+def _caption_losses(scores: Tensor, following: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
     """Negative log-likelihood of each caption, (M,).
 
     Args:
@@ -262,7 +265,6 @@ SPEC = TaskSpec(
     build_model=_build_model,
     build_task=_build_task,
     report=_report,
-    helpers=("embed",),
     needs_java=True,
     answer_noun="captions",
     split_answers=lambda caption: [caption],

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.tasks.clips import TaskClips
-from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.losses import detector_losses
 from ctsan.tasks.task import Example, Measured
 
@@ -41,10 +40,10 @@ class DetectionTask:
 
     @property
     def buckets(self) -> list[int]:
-        return list(map(self.clips.bucket, self.clips.learnt))
+        return list(map(self.clips.bucket, self.clips.epoch_clips))
 
     def batch(self, examples: Sequence[int], *, mirrored: Sequence[bool]) -> DetectionBatch:
-        clips = [self.clips.learnt[example] for example in examples]
+        clips = [self.clips.epoch_clips[example] for example in examples]
         return DetectionBatch(*self.clips.maps(clips, mirrored=mirrored), self.clips.reference(clips))
 
     def num_words(self, batch: DetectionBatch) -> int:
@@ -57,40 +56,36 @@ class DetectionTask:
     @torch.inference_mode()
     def evaluate(self) -> Mapping[str, float]:
         self.model.eval()
-        [encoding] = self.clips.encoded([self._loaded])
-        return self.clips.judge_concepts(self._loaded, encoding)
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        return self.clips.judge_concepts(self.model.clip_encoder, encoding)
 
     def calibrate(self) -> None:
         """Nothing to calibrate."""
 
     @torch.inference_mode()
-    def measure(
-        self, members: Sequence[LoadedModel[DetectorModel]], encodings: Sequence[ClipEncoding] | None = None
-    ) -> Measured:
-        encodings = self.clips.encoded(members) if encodings is None else encodings
-        words = self.clips.shown_concepts(encodings[0])
-        answers = {clip: [concept.word for concept in own] for clip, own in words.items()}
-        return Measured(self.clips.precision(members, encodings), {**answers})
+    def measure(self, encoding: ClipEncoding | None = None) -> Measured:
+        encoding = self.clips.encoded(self.model.clip_encoder) if encoding is None else encoding
+        concepts = self.clips.concepts_by_clip(encoding)
+        answers = {
+            clip: [concept.word for concept in clip_concepts] for clip, clip_concepts in concepts.items()
+        }
+        return Measured(self.clips.precision(encoding), {**answers})
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """Every validation clip with its concept words. The score is their precision."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._loaded])
-        concepts = self.clips.shown_concepts(encoding)
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        concepts = self.clips.concepts_by_clip(encoding)
         return [
             Example(
                 clip=clip.id,
                 path=clip.path,
-                caption=", ".join(concept.word for concept in own),
+                caption=", ".join(concept.word for concept in clip_concepts),
                 references=clip.captions,
-                concepts=own,
-                score=sum(concept.is_right for concept in own) / max(len(own), 1),
+                concepts=clip_concepts,
+                score=sum(concept.is_right for concept in clip_concepts) / max(len(clip_concepts), 1),
             )
             for clip in self.clips.validation
-            for own in [concepts[clip.id]]
+            for clip_concepts in [concepts[clip.id]]
         ]
-
-    @property
-    def _loaded(self) -> LoadedModel[DetectorModel]:
-        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, max_words=0)

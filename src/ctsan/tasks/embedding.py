@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -11,14 +12,14 @@ from torch import Tensor
 from ctsan.baselines.mean_pooling import MeanPooling
 from ctsan.data.corpus import Clip, QueryItem
 from ctsan.evaluation.items import item_statistics
+from ctsan.evaluation.likeness import alike_clips
 from ctsan.extensions.dual_encoder import DualEncoder, MatchCalibration, fit_matches, in_batch_loss
 from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.tasks.clips import TaskClips, printed
-from ctsan.tasks.loaded_model import LoadedModel
+from ctsan.tasks.clips import TaskClips, answers_by_clip
 from ctsan.tasks.queries import Queries, validation_queries
-from ctsan.tasks.scoring import encode_sentences, score_all
 from ctsan.tasks.spec import AnswerReport, ModelInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
+from ctsan.text.sentences import encode_sentences
 from ctsan.text.vocabulary import PAD
 
 
@@ -36,6 +37,7 @@ class EmbeddingTask:
     Args:
         validation: queries for validation clips. Only clips with a query are ranked.
         temperature: cosines are divided by it before the softmax.
+        match_top_k: best clips that tell whether a query has a match.
     """
 
     primary_metric = "MRR"
@@ -48,13 +50,15 @@ class EmbeddingTask:
         validation: Sequence[QueryItem],
         temperature: float,
         max_words: int,
+        match_top_k: int,
     ) -> None:
         self.model = model
         self.clips = clips
         self.temperature = temperature
         self.max_words = max_words
+        self.match_top_k = match_top_k
         self.queries = Queries(clips, validation)
-        self._examples = [(clip, caption) for clip in clips.learnt for caption in clip.captions]
+        self._examples = [(clip, caption) for clip in clips.epoch_clips for caption in clip.captions]
 
     @property
     def buckets(self) -> list[int]:
@@ -85,9 +89,9 @@ class EmbeddingTask:
     def evaluate(self) -> Mapping[str, float]:
         """Ranking metrics, and the accuracy of the "match" and "no match" decisions."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._loaded])
+        encoding = self.clips.encoded(self.model.clip_encoder)
         rates = self._match_calibration(encoding).rates
-        return self.queries.metrics(self.queries.scores(self._loaded, encoding).cpu()) | {
+        return self.queries.metrics(self._scores(self.queries.texts, encoding)) | {
             "match found": rates.found,
             "none without it and its like": rates.none,
             "none without it": rates.none_alone,
@@ -97,51 +101,53 @@ class EmbeddingTask:
     def calibrate(self) -> None:
         """Set the scale of the scores, and the threshold from which the best clip is a match."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._loaded])
-        self.model.calibrate_scale(self.queries.scores(self._loaded, encoding))
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        self.model.calibrate_scale(self._scores(self.queries.texts, encoding))
         self.model.set_matches(self._match_calibration(encoding))
 
     def _match_calibration(self, encoding: ClipEncoding) -> MatchCalibration:
         """Calibrate on the clips with a query: all their captions against all of these clips."""
-        captions = [
-            (caption, place)
-            for place, clip in enumerate(self.queries.clips)
-            for caption in self._captions(clip)
-        ]
-        ranked = self.queries.of_ranked(encoding)
-        clips = self.model.embed_clips(ranked).cpu()
-        return fit_matches(
-            score_all(self._loaded, [caption for caption, _ in captions], ranked).cpu(),
-            torch.tensor([place for _, place in captions]),
-            clips @ clips.mT,
-        )
+        captions, right, is_alike = self._match_queries
+        scores = self.model.standardise(self._scores(captions, encoding))
+        return fit_matches(scores, torch.tensor(right), is_alike, top_k=self.match_top_k)
+
+    @cached_property
+    def _match_queries(self) -> tuple[list[str], list[int], Tensor]:
+        """Captions of the ranked clips, their clips, and the clips like those."""
+        by_clip = [self._captions(clip) for clip in self.queries.clips]
+        captions = [caption for own in by_clip for caption in own]
+        right = [place for place, own in enumerate(by_clip) for _ in own]
+        lemmas = {each.word: each.lemma or each.word for each in self.clips.words.concepts.candidates}
+        return captions, right, torch.from_numpy(alike_clips(captions, right, by_clip, lemmas))
 
     @torch.inference_mode()
-    def measure(
-        self, members: Sequence[LoadedModel[DualEncoder]], encodings: Sequence[ClipEncoding] | None = None
-    ) -> Measured:
-        encodings = self.clips.encoded(members) if encodings is None else encodings
-        scores = self.queries.ensemble_scores(members, encodings)
-        return Measured(self.queries.metrics(scores), printed(self.queries.answered(scores)))
+    def measure(self, encoding: ClipEncoding | None = None) -> Measured:
+        encoding = self.clips.encoded(self.model.clip_encoder) if encoding is None else encoding
+        scores = self._scores(self.queries.texts, encoding)
+        return Measured(self.queries.metrics(scores), answers_by_clip(self.queries.answered(scores)))
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """One query per clip, with the top-ranked clips. The score is 1 / rank."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._loaded])
-        scores = self.queries.scores(self._loaded, encoding).cpu()
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        scores = self._scores(self.queries.texts, encoding)
         return self.clips.examples(encoding, self.queries.answered(scores))
 
-    @property
-    def _loaded(self) -> LoadedModel[DualEncoder]:
-        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+    def _scores(self, sentences: Sequence[str], encoding: ClipEncoding) -> Tensor:
+        """Cosines of all sentences with all ranked clips, (sentences, clips), on the CPU."""
+        clips = self.model.embed_clips(self.queries.of_ranked(encoding))  # (clips, J)
+        if not sentences:
+            return torch.zeros(0, len(clips))
+        return (self.model.embed_sentences(self._encoded(sentences).to(clips.device)) @ clips.mT).cpu()
 
     def _captions(self, clip: Clip) -> tuple[str, ...]:
         """Captions of a validation clip, or its query if the corpus has no captions."""
         return clip.captions or tuple(item.query for item in self.queries.items if item.clip == clip.id)
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
-        return encode_sentences(sentences, self.clips.words.vocabulary, max_words=self.max_words)
+        vocabulary = self.clips.words.vocabulary
+        return torch.from_numpy(encode_sentences(sentences, vocabulary, max_words=self.max_words))
 
 
 def _build_model(inputs: ModelInputs) -> DualEncoder:
@@ -166,6 +172,7 @@ def _build_task(inputs: TaskInputs) -> EmbeddingTask:
         validation=validation_queries(inputs),
         temperature=inputs.settings.retrieval.temperature,
         max_words=inputs.settings.decoding.max_words,
+        match_top_k=max(1, inputs.settings.retrieval.match_top_k),
     )
 
 
@@ -194,7 +201,6 @@ SPEC = TaskSpec(
     items=(("rank", "val"),),
     # Adding runs of `rank` and `choose` with a tenth of the weight gains .008 MRR on 55 clips and nothing on
     # 299. Larger weights do not help or are worse: bench/ensembles.py, docs/search.md.
-    decides=("choose", "rank"),
     answer_noun="first-ranked clips",
     split_answers=lambda answers: [answer["first"] for answer in answers],
 )

@@ -12,7 +12,6 @@ from ctsan.data.corpus import Clip, QueryItem
 from ctsan.evaluation.retrieval import ranks, retrieval_scores
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.tasks.clips import AnsweredItem, TaskClips
-from ctsan.tasks.scoring import Scorer, ensemble_scores, score_all
 from ctsan.tasks.spec import TaskInputs
 from ctsan.tasks.task import ShownClip
 
@@ -30,7 +29,7 @@ class Queries:
     """
 
     def __init__(self, clips: TaskClips, items: Sequence[QueryItem]) -> None:
-        self.items = clips.asked(items)
+        self.items = clips.validation_items(items)
         asked_for = {item.clip for item in self.items}
         self._rows = [row for row, clip in enumerate(clips.validation) if clip.id in asked_for]
         self.clips: list[Clip] = [clips.validation[row] for row in self._rows]
@@ -41,17 +40,14 @@ class Queries:
         """Select the rows of ranked clips from an encoding of all validation clips."""
         return encoding.of(torch.tensor(self._rows, device=encoding.concepts.device))
 
-    def scores(self, member: Scorer, encoding: ClipEncoding) -> Tensor:
-        """Scores of all queries with all ranked clips, (Q, clips).
+    @property
+    def texts(self) -> list[str]:
+        return [item.query for item in self.items]
 
-        `encoding` holds all validation clips.
-        """
-        return score_all(member, [item.query for item in self.items], self.of_ranked(encoding))
-
-    def ensemble_scores(self, models: Sequence[Scorer], encodings: Sequence[ClipEncoding]) -> Tensor:
-        """Scores of an ensemble, (Q, clips), on the CPU."""
-        scores = [self.scores(model, encoding) for model, encoding in zip(models, encodings, strict=True)]
-        return ensemble_scores(models, scores, queries=[item.query for item in self.items])
+    @property
+    def rows(self) -> list[int]:
+        """Rows of the ranked clips in an encoding of all validation clips."""
+        return self._rows
 
     def metrics(self, scores: Tensor) -> dict[str, float]:
         return retrieval_scores(ranks(scores, self.right))
@@ -62,21 +58,21 @@ class Queries:
         wrong = scores.scatter(1, self.right[:, None], -torch.inf)
         best_wrong = wrong.topk(min(NUM_SHOWN, len(self.clips)), dim=1).indices.tolist()
         firsts = scores.argmax(dim=1).tolist()
-        found = zip(self.items, self.right.tolist(), ranked, firsts, best_wrong, strict=True)
+        rows = zip(self.items, self.right.tolist(), ranked, firsts, best_wrong, strict=True)
         return [
             AnsweredItem(
                 clip=item.clip,
-                said=item.query,
+                answer=item.query,
                 right=item.query,
                 score=1 / rank,
-                printed={"query": item.query, "rank": rank, "first": self.clips[first].id},
-                ranked=self._shown(right, rank, others),
+                output={"query": item.query, "rank": rank, "first": self.clips[first].id},
+                ranked=self._top_clips(right, rank, others),
                 num_ranked=len(self.clips),
             )
-            for item, right, rank, first, others in found
+            for item, right, rank, first, others in rows
         ]
 
-    def _shown(self, right: int, rank: int, others: Sequence[int]) -> tuple[ShownClip, ...]:
+    def _top_clips(self, right: int, rank: int, others: Sequence[int]) -> tuple[ShownClip, ...]:
         """The top five clips, or the top four and the correct clip if it is not among the five.
 
         Args:
@@ -86,10 +82,10 @@ class Queries:
         first = [(place, column) for place, column in enumerate(others, start=1) if column != right]
         above = [(place, column) for place, column in first if place < rank][: NUM_SHOWN - 1]
         below = [(place + 1, column) for place, column in first if place >= rank]
-        shown = [*above, (rank, right), *below][:NUM_SHOWN]
+        top = [*above, (rank, right), *below][:NUM_SHOWN]
         return tuple(
             ShownClip(place, self.clips[column].id, self.clips[column].path, is_right=column == right)
-            for place, column in shown
+            for place, column in top
         )
 
 

@@ -20,7 +20,6 @@ from ctsan.evaluation.bootstrap import Comparison, Interval, compare, interval
 from ctsan.evaluation.clip_statistics import ClipStatistic, ratio
 from ctsan.evaluation.coco_metrics import score_systems
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
-from ctsan.tasks.loaded_model import LoadedModel
 from ctsan.tasks.registry import task_spec
 from ctsan.tasks.spec import ReportInputs
 from ctsan.tasks.task import Task
@@ -85,7 +84,6 @@ class Reliance:
 def measure_reliance(
     name: str,
     task: Task[Any],
-    member: LoadedModel[Any],
     *,
     sources: Sequence[WordSource] = SOURCES,
     java: Path | None = None,
@@ -93,46 +91,50 @@ def measure_reliance(
     """Score a model with concept words from each source; None if there is nothing to evaluate.
 
     Args:
-        member: a model of the task for which `reads_concepts` is true.
+        task: with a model for which `reads_concepts` is true.
         java: the result of `find_java`. Without Java, captions are scored on our own tokens, as in training.
     """
-    answers = answers_by_source(task, member, sources)
-    own = answers["own"]
-    if not own:
+    answers = answers_by_source(task, sources)
+    unchanged = answers["own"]
+    if not unchanged:
         return None
     metric = task_spec(name).primary_metric
     statistics = _statistics(name, answers, task.clips.validation, java=java)
     scores = {}
     for source, statistic in statistics.items():
-        changed = changed_share(name, own, answers[source])
+        changed = changed_share(name, unchanged, answers[source])
         scores[source] = SourceScore(
             value=statistic[metric].value,
             interval=interval(statistic[metric]),
             difference=None if source == "own" else compare(statistic[metric], statistics["own"][metric]),
             changed=changed.value,
         )
-    asked = int(changed_share(name, own, own).rows[:, 1].sum())
-    return Reliance(name, metric, len(own), asked, scores)
+    num_answers = int(changed_share(name, unchanged, unchanged).rows[:, 1].sum())
+    return Reliance(name, metric, len(unchanged), num_answers, scores)
 
 
 @torch.inference_mode()
-def answers_by_source(
-    task: Task[Any], member: LoadedModel[Any], sources: Sequence[WordSource]
-) -> dict[WordSource, Answers]:
+def answers_by_source(task: Task[Any], sources: Sequence[WordSource]) -> dict[WordSource, Answers]:
     """A model's answers with concept words from each source, the clips' own first.
 
     Clips are encoded once. The source "another" is omitted with fewer than two clips, "oracle" without
     captions.
     """
-    [encoding] = task.clips.encoded([member])
-    own = task.measure([member], [encoding]).answers
-    answers: dict[WordSource, Answers] = {"own": own}
-    measured = [(row, clip) for row, clip in enumerate(task.clips.validation) if clip.id in own]
+    encoder = task.model.clip_encoder
+    assert isinstance(encoder, ClipEncoder)  # implied by `reads_concepts`
+    encoding = task.clips.encoded(encoder)
+    unchanged = task.measure(encoding).answers
+    answers: dict[WordSource, Answers] = {"own": unchanged}
+    measured = [(row, clip) for row, clip in enumerate(task.clips.validation) if clip.id in unchanged]
     rows, clips = [row for row, _ in measured], [clip for _, clip in measured]
     for source in sources if clips else ():
-        if source == "own" or (replaced := _replaced(source, encoding, member, rows, clips)) is None:
+        if (
+            source == "own"
+            or (replaced := _replaced(source, encoding, encoder, task.clips.words.concepts, rows, clips))
+            is None
+        ):
             continue
-        answers[source] = task.measure([member], [replaced]).answers
+        answers[source] = task.measure(replaced).answers
     return answers
 
 
@@ -145,13 +147,16 @@ def _statistics(
         judged = score_systems(references, dict(answers.items()), java=java, meteor=False)
         return {source: judged[source].statistics for source in answers}
     report = task_spec(name).report
-    return {source: report(ReportInputs(own, clips, java)).statistics for source, own in answers.items()}
+    return {
+        source: report(ReportInputs(source_answers, clips, java)).statistics
+        for source, source_answers in answers.items()
+    }
 
 
-def changed_share(name: str, own: Answers, others: Answers) -> ClipStatistic:
+def changed_share(name: str, unchanged: Answers, others: Answers) -> ClipStatistic:
     """Share of answers that differ, per clip. Answers are captions, filled words, choices or top-1 clips."""
     split = task_spec(name).split_answers
-    pairs = [(split(own[clip]), split(others[clip])) for clip in own]
+    pairs = [(split(unchanged[clip]), split(others[clip])) for clip in unchanged]
     changed = [sum(mine != other for mine, other in zip(*pair, strict=True)) for pair in pairs]
     return ratio(changed, [len(mine) for mine, _ in pairs])
 
@@ -203,7 +208,8 @@ def oracle_words(
 def _replaced(
     source: WordSource,
     encoding: ClipEncoding,
-    member: LoadedModel[Any],
+    encoder: ClipEncoder,
+    concepts: Concepts,
     rows: Sequence[int],
     clips: Sequence[Clip],
 ) -> ClipEncoding | None:
@@ -213,7 +219,7 @@ def _replaced(
         rows: row indices of the measured clips.
     """
     words, confidences = encoding.concept_words.cpu()[rows], encoding.confidences.cpu()[rows]  # (n, K)
-    concepts, num_words = member.words.concepts, words.shape[1]
+    num_words = words.shape[1]
     match source:
         case "own":
             return encoding
@@ -231,19 +237,15 @@ def _replaced(
             if not any(clip.captions for clip in clips):
                 return None
             words, confidences = torch.zeros_like(words), torch.zeros_like(confidences)
-            model_encoder = member.model.clip_encoder
-            has_prior = isinstance(model_encoder, ClipEncoder) and model_encoder.prior_weight > 0
-            prior = model_encoder.prior_weight * model_encoder.frequencies if has_prior else None
+            prior = encoder.prior_weight * encoder.frequencies if encoder.prior_weight > 0 else None
             for row, clip in enumerate(clips):
-                own = oracle_words(concepts, clip.captions, num_words=num_words, prior=prior)
-                words[row, : len(own)] = torch.tensor(own, dtype=words.dtype)
-                confidences[row, : len(own)] = 1
-    encoder = member.model.clip_encoder
-    assert isinstance(encoder, ClipEncoder)  # implied by `reads_concepts`
+                oracle = oracle_words(concepts, clip.captions, num_words=num_words, prior=prior)
+                words[row, : len(oracle)] = torch.tensor(oracle, dtype=words.dtype)
+                confidences[row, : len(oracle)] = 1
     place = torch.tensor(rows, device=encoding.concepts.device)
 
-    def with_rows(whole: Tensor, part: Tensor) -> Tensor:
-        return whole.index_copy(0, place, part.to(whole))
+    def with_rows(tensor: Tensor, part: Tensor) -> Tensor:
+        return tensor.index_copy(0, place, part.to(tensor))
 
     return encoder.replace_concepts(
         encoding, with_rows(encoding.concept_words, words), with_rows(encoding.confidences, confidences)

@@ -12,16 +12,16 @@ from ctsan.data.corpus import QueryItem
 from ctsan.evaluation.items import item_statistics
 from ctsan.model.choice_model import Scored
 from ctsan.model.clip_encoder import ClipEncoding
+from ctsan.model.pair_scores import score_pairs
 from ctsan.model.retrieval_model import RetrievalModel, pairwise_margin_loss
 from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.clip_encoders import language_model_arguments
-from ctsan.tasks.clips import TaskClips, encode_batch, printed
-from ctsan.tasks.loaded_model import LoadedModel
+from ctsan.tasks.clips import TaskClips, answers_by_clip, encode_batch
 from ctsan.tasks.losses import attention_losses, detector_losses
 from ctsan.tasks.queries import Queries, validation_queries
-from ctsan.tasks.scoring import Scorer, encode_sentences
 from ctsan.tasks.spec import AnswerReport, ModelInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
+from ctsan.text.sentences import encode_sentences
 from ctsan.text.vocabulary import PAD
 
 
@@ -58,7 +58,7 @@ class RetrievalTask:
         self.queries = Queries(clips, validation)
         self._examples = [
             (clip, clip.captions[start : start + captions_per_clip])
-            for clip in clips.learnt
+            for clip in clips.epoch_clips
             for start in range(0, len(clip.captions), captions_per_clip)
         ]
 
@@ -105,38 +105,38 @@ class RetrievalTask:
     def evaluate(self) -> Mapping[str, float]:
         """Ranking metrics of the queries, and the detector's precision."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._loaded])
-        scores = self.queries.scores(self._loaded, encoding)
-        return self.queries.metrics(scores.cpu()) | self.clips.judge_concepts(self._loaded, encoding)
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        metrics = self.queries.metrics(self._scores(encoding))
+        return metrics | self.clips.judge_concepts(self.model.clip_encoder, encoding)
 
     @torch.inference_mode()
     def calibrate(self) -> None:
         """Set the scale of the scores."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._loaded])
-        self.model.calibrate_scale(self.queries.scores(self._loaded, encoding))
+        self.model.calibrate_scale(self._scores(self.clips.encoded(self.model.clip_encoder)))
 
     @torch.inference_mode()
-    def measure(self, members: Sequence[Scorer], encodings: Sequence[ClipEncoding] | None = None) -> Measured:
-        encodings = self.clips.encoded(members) if encodings is None else encodings
-        scores = self.queries.ensemble_scores(members, encodings)
-        metrics = self.queries.metrics(scores) | self.clips.precision(members, encodings)
-        return Measured(metrics, printed(self.queries.answered(scores)))
+    def measure(self, encoding: ClipEncoding | None = None) -> Measured:
+        encoding = self.clips.encoded(self.model.clip_encoder) if encoding is None else encoding
+        scores = self._scores(encoding)
+        metrics = self.queries.metrics(scores) | self.clips.precision(encoding)
+        return Measured(metrics, answers_by_clip(self.queries.answered(scores)))
 
     @torch.inference_mode()
     def examples(self) -> list[Example]:
         """One query per clip, with the top-ranked clips. The score is 1 / rank."""
         self.model.eval()
-        [encoding] = self.clips.encoded([self._loaded])
-        scores = self.queries.scores(self._loaded, encoding).cpu()
-        return self.clips.examples(encoding, self.queries.answered(scores))
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        return self.clips.examples(encoding, self.queries.answered(self._scores(encoding)))
 
-    @property
-    def _loaded(self) -> LoadedModel[RetrievalModel]:
-        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, self.max_words)
+    def _scores(self, encoding: ClipEncoding) -> Tensor:
+        """Scores of all queries with all ranked clips, (Q, clips), on the CPU."""
+        words = self._encoded(self.queries.texts) if self.queries.items else torch.zeros(0, 1).long()
+        return score_pairs(self.model, words, self.queries.of_ranked(encoding)).cpu()
 
     def _encoded(self, sentences: Sequence[str]) -> Tensor:
-        return encode_sentences(sentences, self.clips.words.vocabulary, max_words=self.max_words)
+        vocabulary = self.clips.words.vocabulary
+        return torch.from_numpy(encode_sentences(sentences, vocabulary, max_words=self.max_words))
 
 
 def _build_model(inputs: ModelInputs) -> RetrievalModel:
@@ -170,7 +170,6 @@ SPEC = TaskSpec(
     build_task=_build_task,
     report=lambda inputs: AnswerReport(item_statistics("rank", inputs.answers)),
     items=(("rank", "val"),),
-    helpers=("choose", "embed"),
     answer_noun="first-ranked clips",
     split_answers=lambda answers: [answer["first"] for answer in answers],
 )

@@ -15,7 +15,7 @@ from ctsan.data.item_building import build_items
 from ctsan.evaluation.clip_statistics import ClipStatistic
 from ctsan.evaluation.coco_metrics import Tokeniser
 from ctsan.tasks.clips import TaskClips
-from ctsan.tasks.task import Task
+from ctsan.tasks.task import Measured, Task
 from ctsan.text.words import Words
 
 ItemT = TypeVar("ItemT", BlankItem, ChoiceItem, QueryItem)
@@ -99,7 +99,7 @@ def _no_answers(answer: Any) -> Sequence[object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """One task.
+    """One task. `ROLES` of `roles` says which other tasks its runs help.
 
     Attributes:
         help: one line, for `ctsan train`.
@@ -109,8 +109,8 @@ class TaskSpec:
         report: computes the metrics of answers, including those that training does not need.
         defaults: settings that the task overrides in every profile, in the format of `overridden`.
         items: kind of items for training and model selection, if the corpus has any.
-        helpers: tasks whose runs may join an ensemble of this task.
-        decides: tasks whose questions its runs answer alone, in place of the tasks' own runs.
+        measure_ensemble: measures several models of the task as one, on the clips of a task; without it, one
+            model is measured at a time. ctsan's own tasks are asked through `inference` instead.
         needs_java: the report has the official metrics only with Java.
         answer_noun: plural noun for its answers.
         split_answers: splits the answers about one clip, for comparison one by one.
@@ -124,8 +124,7 @@ class TaskSpec:
     report: Callable[[ReportInputs], AnswerReport]
     defaults: tuple[str, ...] = ()
     items: tuple[tuple[ItemTask, Split], ...] = ()
-    helpers: tuple[str, ...] = ()
-    decides: tuple[str, ...] = ()
+    measure_ensemble: Callable[[Any, Sequence[Any]], Measured] | None = None
     needs_java: bool = False
     answer_noun: str = "answers"
     split_answers: Callable[[Any], Sequence[object]] = field(default=_no_answers)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from ctsan.model.clip_encoder import ClipEncoding
     from ctsan.tasks.clips import TaskClips
-    from ctsan.tasks.loaded_model import LoadedModel
 
 BatchT = TypeVar("BatchT")
 
@@ -63,7 +62,7 @@ class Example:
 
 
 class Measured(NamedTuple):
-    """Metrics and answers of a model or an ensemble."""
+    """Metrics and answers of a model, or of an ensemble."""
 
     metrics: dict[str, float]
     answers: dict[str, object]  # by clip id, as printed; empty if there was nothing to evaluate
@@ -119,13 +118,11 @@ class Task(Protocol, Generic[BatchT]):
         """Set buffers that depend on validation scores, such as their scale, before the model is saved."""
         ...
 
-    def measure(
-        self, members: Sequence[LoadedModel[Any]], encodings: Sequence[ClipEncoding] | None = None
-    ) -> Measured:
-        """Evaluate trained models as an ensemble, which need not include the task's own model.
+    def measure(self, encoding: ClipEncoding | None = None) -> Measured:
+        """Evaluate the model, and return its answers.
 
         Args:
-            encodings: each member's encoding of the validation clips; by default `clips.encoded(members)`.
+            encoding: of the validation clips; by default `clips.encoded(model.clip_encoder)`.
         """
         ...
 

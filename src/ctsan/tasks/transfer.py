@@ -17,8 +17,8 @@ from ctsan.tasks.building import Model
 
 # Sections copied from the trained run: architecture and inference, so that the new model initially gives the
 # same answers. Training settings are not copied.
-_TAKEN = ("model", "detector", "attention", "decoding", "rerank")
-_TAKEN_BY_THE_SAME_TASK = (*_TAKEN, "retrieval")
+_COPIED = ("model", "detector", "attention", "decoding", "rerank")
+_COPIED_BY_SAME_TASK = (*_COPIED, "retrieval")
 # Settings that transferred weights depend on: those of the detector and its word embedding, and those of all
 # shared parts. `detector.probe` is one: with a probe, traces predict a residual of its scores; without one,
 # the full scores.
@@ -47,7 +47,7 @@ _FIXED = (
 _SHARED = ("clip_encoder", "word_input", "lstm")
 # The paper's transfer: the detector, and the layers that produce its input.
 _DETECTOR = "clip_encoder.detector"
-_SEEN_BY_DETECTOR = (
+_DETECTOR_INPUT = (
     "clip_encoder.reduce",
     "clip_encoder.channel_means",
     "clip_encoder.channel_scales",
@@ -58,25 +58,25 @@ _FREQUENCIES = "clip_encoder.frequencies"  # share of training clips with each c
 _PHRASES = "phrases."  # the phrase probe, which is fitted to the new model's own clips
 # Input attention weights that are not transferred between tasks if the new model has `contrastive_init`: it
 # compares a word with similar concept words, whereas captioning relates them to predict the next word.
-_OWN = ("word_input.attention.relate", "word_input.attention.gate")
+_NOT_TRANSFERRED = ("word_input.attention.relate", "word_input.attention.gate")
 
 
 def settings_with(
-    given: Settings, trained: Settings, *, overrides: Collection[str], same_task: bool
+    settings: Settings, trained: Settings, *, overrides: Collection[str], same_task: bool
 ) -> Settings:
     """Settings for a model initialised from a trained one: those of the latter, except for overrides.
 
     Args:
-        overrides: those passed to `load_settings` for `given`.
+        overrides: those passed to `load_settings` for `settings`.
 
     Raises:
         UsageError: overrides conflict with the weights; the message names each of them.
     """
     named = {override.partition("=")[0].strip() for override in overrides}
-    fixed = _FIXED if given.training.transfer == "shared" else _FIXED_BY_DETECTOR
-    values, old = given.to_json(), trained.to_json()
+    fixed = _FIXED if settings.training.transfer == "shared" else _FIXED_BY_DETECTOR
+    values, old = settings.to_json(), trained.to_json()
     problems = []
-    for section in _TAKEN_BY_THE_SAME_TASK if same_task else _TAKEN:
+    for section in _COPIED_BY_SAME_TASK if same_task else _COPIED:
         for setting, value in old[section].items():
             name = f"{section}.{setting}"
             if name not in named:
@@ -105,9 +105,9 @@ def parts_taken(trained: Model, *, same_task: bool, transfer: Transfer) -> tuple
         if not isinstance(detector, LearntConceptSource):
             return ()
         probe = () if trained.clip_encoder.probe is None else (_PROBE,)
-        return (_DETECTOR, *_SEEN_BY_DETECTOR, *probe)
-    own = (name for name in _weights(trained) if not name.startswith(_PHRASES))
-    return tuple(dict.fromkeys(name.partition(".")[0] for name in own)) if same_task else _SHARED
+        return (_DETECTOR, *_DETECTOR_INPUT, *probe)
+    names = (name for name in _weights(trained) if not name.startswith(_PHRASES))
+    return tuple(dict.fromkeys(name.partition(".")[0] for name in names)) if same_task else _SHARED
 
 
 @torch.no_grad()
@@ -128,14 +128,14 @@ def init_from_model(
     """
     same_task = type(model) is type(trained)
     parts = parts_taken(trained, same_task=same_task, transfer=transfer)
-    own = _OWN if not same_task and _compares(model) else ()
+    excluded = _NOT_TRANSFERRED if not same_task and _has_contrastive_init(model) else ()
     new, old = (
         {
             name: tensor
-            for name, tensor in _weights(each).items()
-            if any(_is_of(name, part) for part in (*parts, _PROBE)) and name not in own
+            for name, tensor in _weights(source).items()
+            if any(_is_of(name, part) for part in (*parts, _PROBE)) and name not in excluded
         }
-        for each in (model, trained)
+        for source in (model, trained)
     )
     if new.keys() & {_FREQUENCIES} and not keep_frequencies:
         new.pop(_FREQUENCIES)
@@ -144,7 +144,7 @@ def init_from_model(
     unlike = [
         f"{name} ({_shape(old.get(name))} there, {_shape(new.get(name))} here)"
         for name in sorted(old.keys() | new.keys())
-        if name not in old or name not in new or not _has_room(new[name], old[name])
+        if name not in old or name not in new or not _fits(new[name], old[name])
     ]
     if unlike:
         raise UsageError(
@@ -162,9 +162,9 @@ def _weights(model: Model) -> dict[str, Tensor]:
 
 
 def _common(name: str) -> str:
-    for own, common in _COMMON_NAMES.items():
-        if name.startswith(own):
-            return common + name.removeprefix(own)
+    for prefix, common in _COMMON_NAMES.items():
+        if name.startswith(prefix):
+            return common + name.removeprefix(prefix)
     return name
 
 
@@ -172,12 +172,12 @@ def _is_of(name: str, part: str) -> bool:
     return name == part or name.startswith(part + ".")
 
 
-def _compares(model: Model) -> bool:
+def _has_contrastive_init(model: Model) -> bool:
     attention = model.word_input.attention if isinstance(model, ChoiceModel | RetrievalModel) else None
     return attention is not None and attention.contrastive_init
 
 
-def _has_room(new: Tensor, old: Tensor) -> bool:
+def _fits(new: Tensor, old: Tensor) -> bool:
     """Whether the shapes match, except that `new` may have more rows."""
     return new.dim() == old.dim() and new.shape[1:] == old.shape[1:] and new.shape[:1] >= old.shape[:1]
 

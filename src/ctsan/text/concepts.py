@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
-from ctsan.text.files import problem_with, read_words_json, write_words_json
+from ctsan.errors import abridged
+from ctsan.text.files import MAX_COUNT, is_word, problem_with, read_words_json, write_words_json
 from ctsan.text.tagging import CONTENT_PARTS, Part, Tagger
 from ctsan.text.tokens import tokenize
 from ctsan.text.vocabulary import Vocabulary
@@ -128,6 +129,7 @@ def _concept(row: object) -> Concept:
     match row:
         case {"word": str(word), "part": "noun" | "verb" | "adjective" as part, "count": int(count), **more}:
             lemma = more.get("lemma", "")
-            if isinstance(lemma, str):
-                return Concept(word, part, count, lemma)
-    raise ValueError(f"{row!r} is not a word with its part and count")
+            is_lemma = lemma == "" or is_word(lemma)
+            if is_word(word) and is_lemma and type(count) is int and 0 <= count <= MAX_COUNT:
+                return Concept(word, part, count, str(lemma))
+    raise ValueError(f"{abridged(row)} is not a word with its part and count")

@@ -68,10 +68,10 @@ def distil(
     words = [*(word for word, _ in caption_counts.most_common()), *other_words][:num_words]
     word_ids = {word: word_id for word_id, word in enumerate(words, start=1)}
     encoded = [[word_ids[word] for word in sentence if word in word_ids] for sentence in tokenised]
-    kept = [index for index, sentence in enumerate(encoded) if sentence]
-    num_captions = sum(index < len(captions) for index in kept)
+    nonempty = [index for index, sentence in enumerate(encoded) if sentence]
+    num_captions = sum(index < len(captions) for index in nonempty)
     on_read = partial(progress, "reading sentences") if progress else None
-    targets = teacher([texts[index] for index in kept], progress=on_read)
+    targets = teacher([texts[index] for index in nonempty], progress=on_read)
     word_targets = teacher(words)
     counts = caption_counts + other_counts
     idf = torch.tensor([math.log(len(texts) / counts[word]) for word in words]).clamp(min=0)
@@ -80,7 +80,7 @@ def distil(
     model = _BagOfWords(F.normalize(word_targets - word_targets.mean(dim=0), dim=1) * idf[:, None], dim=dim)
     _train(
         model,
-        pad_sequence([torch.tensor(encoded[index]) for index in kept], batch_first=True),
+        pad_sequence([torch.tensor(encoded[index]) for index in nonempty], batch_first=True),
         targets - targets[:num_captions].mean(dim=0),
         num_captions=num_captions,
         seed=seed,

@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctsan.errors import UsageError
+from ctsan.io.arrays import check_finite, header_of, open_tensors
 from ctsan.io.atomic import replacing
+from ctsan.io.extras import extra
+from ctsan.io.reading import DamagedFileError
 from ctsan.text.files import VERSION, check_format, problem_with
 from ctsan.text.known_vectors import Vectors
 from ctsan.text.vocabulary import PAD, SPECIALS, Vocabulary
@@ -63,15 +66,15 @@ def learn_embedding(
         missing = [index for index, word in enumerate(words) if word not in vectors]
         rows[missing] = rng.normal(scale=std, size=(len(missing), dim))
     else:
-        learnt = _skip_gram(sentences, vocabulary, dim=dim - vector_dim, seed=seed)
-        rows = np.concatenate([rows * (_std_of_nonzero(learnt) / std), learnt], axis=1)
+        columns = _skip_gram(sentences, vocabulary, dim=dim - vector_dim, seed=seed)
+        rows = np.concatenate([rows * (_std_of_nonzero(columns) / std), columns], axis=1)
     return _with_specials(rows, rng)
 
 
-def _with_specials(learnt: Embedding, rng: np.random.Generator) -> Embedding:
-    special = rng.normal(scale=_std_of_nonzero(learnt), size=(len(SPECIALS), learnt.shape[1]))
+def _with_specials(vectors: Embedding, rng: np.random.Generator) -> Embedding:
+    special = rng.normal(scale=_std_of_nonzero(vectors), size=(len(SPECIALS), vectors.shape[1]))
     special[PAD] = 0
-    return np.concatenate([special, learnt]).astype(np.float32)
+    return np.concatenate([special, vectors]).astype(np.float32)
 
 
 def _std_of_nonzero(rows: Embedding) -> float:
@@ -83,7 +86,8 @@ def _skip_gram(
     sentences: Sequence[Sequence[str]], vocabulary: Vocabulary, *, dim: int, seed: int
 ) -> Embedding:
     """Vectors of all words but the special tokens; zeros for words that are in no caption."""
-    from gensim.models import Word2Vec
+    with extra("train", "Learning word vectors"):
+        from gensim.models import Word2Vec
 
     in_vocabulary = [[word for word in sentence if word in vocabulary] for sentence in sentences]
     fewest, most = _EPOCHS
@@ -97,9 +101,9 @@ def _skip_gram(
         seed=seed,
         workers=1,  # several workers race, which makes the result nondeterministic
     )
-    learnt, zeros = skip_gram.wv, np.zeros(dim, dtype=np.float32)
+    vectors, zeros = skip_gram.wv, np.zeros(dim, dtype=np.float32)
     words = vocabulary.words[len(SPECIALS) :]
-    return np.stack([learnt[word] if word in learnt.key_to_index else zeros for word in words])
+    return np.stack([vectors[word] if word in vectors.key_to_index else zeros for word in words])
 
 
 def save_embedding(file: Path, embedding: Embedding, vocabulary: Vocabulary) -> None:
@@ -117,19 +121,30 @@ def load_embedding(file: Path, vocabulary: Vocabulary) -> Embedding:
     Raises:
         WordsError: the file is missing, damaged, of another format, or belongs to another vocabulary.
     """
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(file, framework="numpy") as content:
-            header = check_format(file, _KIND, json.loads((content.metadata() or {}).get("ctsan", "{}")))
+        with open_tensors(file) as content:
+            header = check_format(file, _KIND, header_of(content))
             embedding: Embedding = content.get_tensor("embedding")
-    except FileNotFoundError:
-        raise problem_with(file, "there is no such file") from None
-    except (SafetensorError, OSError, ValueError) as error:
-        raise problem_with(file, f"this is not a complete safetensors file ({error})") from None
+        check_embedding(embedding, vocabulary)
+    except DamagedFileError as error:
+        raise problem_with(file, str(error)) from None
     if header.get("vocabulary") != _digest(vocabulary):
         raise problem_with(file, "it was learnt for another vocabulary than the one beside it")
     return embedding
+
+
+def check_embedding(embedding: Embedding, vocabulary: Vocabulary) -> None:
+    """Check that an embedding is one finite vector per word of a vocabulary.
+
+    Raises:
+        DamagedFileError: it is not.
+    """
+    if embedding.dtype != np.float32 or embedding.ndim != 2 or 0 in embedding.shape:
+        shape = "×".join(map(str, embedding.shape))
+        raise DamagedFileError(f"its word vectors are {embedding.dtype} of the shape {shape}")
+    if len(embedding) != len(vocabulary):
+        raise DamagedFileError(f"it has {len(embedding):,} word vectors for {len(vocabulary):,} words")
+    check_finite(embedding)
 
 
 def _digest(vocabulary: Vocabulary) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from ctsan.errors import Problem, WordsError
+from ctsan.io import fields
 from ctsan.io.atomic import write_json
+from ctsan.io.reading import DamagedFileError, read_json_object
 
 VERSION = 1
+MAX_COUNT = 2**53  # of a word in captions
+_NOT_IN_WORDS = re.compile("[\ud800-\udfff\\s\\0]")
 REMEDY = "Prepare the words again from the training captions"
 
 
@@ -28,28 +32,28 @@ def read_words_json(file: Path, kind: str) -> dict[str, object]:
         WordsError: the file is missing, is not JSON, or has another kind or version.
     """
     try:
-        document = json.loads(file.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise problem_with(file, "there is no such file") from None
-    except OSError as error:
-        raise problem_with(file, f"it cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise problem_with(file, "this is not UTF-8 text") from None
-    except json.JSONDecodeError as error:
-        raise problem_with(file, f"this is not JSON ({error.msg})", line=error.lineno) from None
+        document = read_json_object(file)
+    except DamagedFileError as error:
+        raise problem_with(file, str(error)) from None
     return check_format(file, kind, document)
 
 
-def check_format(file: Path, kind: str, header: object) -> dict[str, object]:
+def check_format(file: Path, kind: str, header: dict[str, object]) -> dict[str, object]:
     """The header, if it declares this kind and the current version.
 
     Raises:
         WordsError: it does not.
     """
-    fields = header if isinstance(header, dict) else {}
-    if fields.get("format") != kind:
-        raise problem_with(file, f"its format is {fields.get('format', 'unknown')!r}, not {kind!r}")
-    if fields.get("version") != VERSION:
-        what = f"its version is {fields.get('version')!r} and this ctsan reads version {VERSION}"
-        raise problem_with(file, what, remedy="Use the ctsan that made it, or prepare the words again")
-    return fields
+    try:
+        fields.check_format(header, kind, VERSION)
+    except fields.OtherFormatError as error:
+        remedy = "Use the ctsan that made it, or prepare the words again"
+        raise problem_with(file, str(error), remedy=remedy) from None
+    except DamagedFileError as error:
+        raise problem_with(file, str(error)) from None
+    return header
+
+
+def is_word(value: object) -> bool:
+    """Whether a value can be a word: a string without spaces that can be written as UTF-8."""
+    return isinstance(value, str) and value != "" and not _NOT_IN_WORDS.search(value)

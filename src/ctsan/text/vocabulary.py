@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from ctsan.errors import UsageError
-from ctsan.text.files import problem_with, read_words_json, write_words_json
+from ctsan.errors import UsageError, abridged
+from ctsan.text.files import MAX_COUNT, is_word, problem_with, read_words_json, write_words_json
 
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>", "<blank>")  # `tokenize` never returns these
 PAD, UNK, BOS, EOS, BLANK = range(len(SPECIALS))
+NEVER_SAID = (PAD, UNK, BLANK)  # a caption never contains these
 
 _KIND = "ctsan-vocabulary"
 
@@ -43,13 +44,13 @@ class Vocabulary:
             UsageError: no word is that frequent.
         """
         counts = Counter(word for sentence in sentences for word in sentence)
-        kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
-        if not kept:
+        frequent = sorted((-count, word) for word, count in counts.items() if count >= min_count)
+        if not frequent:
             raise UsageError(
                 f"No word occurs {min_count} times or more in the training captions "
                 f"({counts.total()} words in all). Add training captions, or lower the minimum count."
             )
-        return cls._from_counts({word: -negated for negated, word in kept})
+        return cls._from_counts({word: -negated for negated, word in frequent})
 
     def with_words(self, words: Iterable[str]) -> Vocabulary:
         """This vocabulary with further words appended, with a count of 0; ids do not change."""
@@ -89,8 +90,12 @@ class Vocabulary:
         counts = content.get("words")
         if content.get("special") != list(SPECIALS):
             raise problem_with(file, f"its special tokens are not {' '.join(SPECIALS)}")
-        if not isinstance(counts, dict) or not all(type(count) is int for count in counts.values()):
+        if not isinstance(counts, dict) or not all(
+            type(count) is int and 0 <= count <= MAX_COUNT for count in counts.values()
+        ):
             raise problem_with(file, "'words' does not give a whole number for each word")
+        if wrong := [word for word in counts if not is_word(word)]:
+            raise problem_with(file, f"{abridged(wrong[0])} is not a word")
         if clash := [word for word in SPECIALS if word in counts]:
             raise problem_with(file, f"it lists {clash[0]} among the words")
         return cls._from_counts(counts)

@@ -10,6 +10,8 @@ from typing import Self
 
 import numpy as np
 
+from ctsan.errors import abridged
+from ctsan.io.atomic import replacing_folder
 from ctsan.text.concepts import Concepts
 from ctsan.text.embedding import Embedding, learn_embedding, load_embedding, save_embedding
 from ctsan.text.files import problem_with
@@ -68,10 +70,11 @@ class Words:
         return vectors.astype(np.float32)
 
     def save(self, folder: Path) -> None:
-        """Write the three files, creating the folder if needed; saving twice gives the same bytes."""
-        self.vocabulary.save(folder / VOCABULARY_FILE)
-        self.concepts.save(folder / CONCEPTS_FILE)
-        save_embedding(folder / EMBEDDING_FILE, self.embedding, self.vocabulary)
+        """Write the three files, all or none, creating the folder if needed; twice gives the same bytes."""
+        with replacing_folder(folder) as temporary:
+            self.vocabulary.save(temporary / VOCABULARY_FILE)
+            self.concepts.save(temporary / CONCEPTS_FILE)
+            save_embedding(temporary / EMBEDDING_FILE, self.embedding, self.vocabulary)
 
     @classmethod
     def load(cls, folder: Path, *, embedding: Embedding | None = None) -> Self:
@@ -89,10 +92,13 @@ class Words:
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
         concepts = Concepts.load(folder / CONCEPTS_FILE)
         if unknown := [word for word in concepts.words if word not in vocabulary]:
-            what = f"{len(unknown)} candidates, such as {unknown[0]!r}, are not in {VOCABULARY_FILE}"
+            what = f"{len(unknown)} candidates, such as {abridged(unknown[0])}, are not in {VOCABULARY_FILE}"
             raise problem_with(folder / CONCEPTS_FILE, what)
         if embedding is None:
             embedding = load_embedding(folder / EMBEDDING_FILE, vocabulary)
+        elif len(embedding) != len(vocabulary):
+            what = f"it has {len(vocabulary):,} words, and the weights have vectors of {len(embedding):,}"
+            raise problem_with(folder / VOCABULARY_FILE, what, remedy="Put it back from a copy")
         return cls(vocabulary, concepts, embedding)
 
 

@@ -63,19 +63,19 @@ STYLE = """
 
 def legend(examples: Sequence[Example]) -> str:
     """Explain the marks in the examples' answers, with a trailing space; empty if there are none."""
-    shown = {
+    is_needed = {
         _CHOICES_LEGEND: any(example.choices for example in examples),
         _RANKING_LEGEND: any(example.ranked for example in examples),
     }
-    return "".join(f"{text} " for text, is_shown in shown.items() if is_shown)
+    return "".join(f"{text} " for text, needed in is_needed.items() if needed)
 
 
 def answer_html(example: Example) -> str:
     """Render a clip with the model's answer, or a sentence with the clips ranked for it."""
-    said = f'<p class="says">{escape(example.caption) or "(no words)"}</p>'
+    caption = f'<p class="says">{escape(example.caption) or "(no words)"}</p>'
     if example.ranked:
-        return f"{said}\n{_ranking_html(example.ranked, example.num_ranked)}"
-    return f"{_frames_html(example)}\n{_choices_html(example.choices) if example.choices else said}"
+        return f"{caption}\n{_ranking_html(example.ranked, example.num_ranked)}"
+    return f"{_frames_html(example)}\n{_choices_html(example.choices) if example.choices else caption}"
 
 
 def _frames_html(example: Example) -> str:

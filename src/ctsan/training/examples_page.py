@@ -50,12 +50,12 @@ def write_examples_page(out: Path, examples: Sequence[Example], *, title: str, m
     Args:
         metric: name of the examples' score.
     """
-    page = "\n".join([*_head(title, metric, examples), *_body(_spread(examples), metric), ""])
+    page = "\n".join([*_head(title, metric, examples), *_body(_evenly_spaced(examples), metric), ""])
     with replacing(out) as temporary:
         temporary.write_text(page, encoding="utf-8", errors="replace")  # for names that are not UTF-8
 
 
-def _spread(examples: Sequence[Example]) -> list[Example]:
+def _evenly_spaced(examples: Sequence[Example]) -> list[Example]:
     """Select examples evenly spaced from best to worst, so that both successes and failures show."""
     ranked = sorted(examples, key=lambda example: (-example.score, example.clip))
     count = min(NUM_EXAMPLES, len(ranked))
@@ -64,15 +64,15 @@ def _spread(examples: Sequence[Example]) -> list[Example]:
 
 def _head(title: str, metric: str, examples: Sequence[Example]) -> Iterator[str]:
     total = len(examples)
-    shown = f"{min(NUM_EXAMPLES, total)} of {total:,}" if total > NUM_EXAMPLES else f"All {total}"
+    how_many = f"{min(NUM_EXAMPLES, total)} of {total:,}" if total > NUM_EXAMPLES else f"All {total}"
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{escape(title)}</title>\n<style>{example_html.STYLE}{_STYLE}</style>\n</head>\n<body>"
     yield f"<header>\n<h1>{escape(title)}</h1>"
     yield (
-        f"<p>{shown} validation clips, from which the model has not learnt, with what it says of them. They "
-        f"are evenly spaced over all clips sorted by their own {escape(metric)}: the first is the best of "
-        "all, the last is the worst.</p>"
+        f"<p>{how_many} validation clips, from which the model has not learnt, with what it says of them. "
+        f"They are evenly spaced over all clips sorted by their own {escape(metric)}: the first is the best "
+        "of all, the last is the worst.</p>"
     )
     about_words = "Concept words marked ✓ are in the captions that people wrote of the clip."
     yield f"<p>{escape(legend(examples))}{about_words}</p>\n</header>"

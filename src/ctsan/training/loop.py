@@ -18,15 +18,9 @@ from torch.nn.utils import clip_grad_norm_
 
 from ctsan.config import OptimiserSettings, Precision, TrainingSettings
 from ctsan.errors import RunError
-from ctsan.runs.checkpoint import (
-    CHECKPOINT_FILE,
-    WEIGHTS_FILE,
-    State,
-    load_checkpoint,
-    save_checkpoint,
-    save_weights,
-)
-from ctsan.runs.run_folder import training_alone
+from ctsan.runs.checkpoint import State, load_checkpoint, save_checkpoint, save_weights
+from ctsan.runs.run_folder import CHECKPOINT_FILE, training_alone
+from ctsan.runs.weights import WEIGHTS_FILE
 from ctsan.tasks.task import Task
 from ctsan.training.ema import AveragedWeights
 from ctsan.training.meters import Meters
@@ -82,14 +76,14 @@ def train_loop(
         UsageError: the checkpoint was made with different settings.
         OtherProcessError: one of these happened in another process.
     """
-    with joined_processes() as processes, ExitStack() as held:
+    with joined_processes() as processes, ExitStack() as stack:
         with processes.together():
             if not task.buckets:
                 remedy = "Check the corpus' training split and its features."
                 raise RunError(f"{folder}: no training examples. {remedy}")
             if processes.is_first:
-                held.enter_context(training_alone(folder))
-            session = held.enter_context(closing(_Session(task, folder, optimiser, training, processes)))
+                stack.enter_context(training_alone(folder))
+            session = stack.enter_context(closing(_Session(task, folder, optimiser, training, processes)))
         session.run(on_progress, on_evaluation)
         state = session.state
         return Result(state.step, state.best_step, state.best_score, state.step < session.total_steps)
@@ -159,7 +153,7 @@ class _Session(Generic[BatchT]):
             # Harmless: the gradient of a 1x1 convolution differs only in the strides of dimensions of size 1.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides", UserWarning)
             self.losses = DistributedDataParallel(self.losses, find_unused_parameters=any(self.buckets))
-        began = shown = time.monotonic()
+        began = last_progress = time.monotonic()
         with closing(read_ahead(self._batch, range(first_step, self.total_steps))) as batches:
             while state.step < self.total_steps and state.stale < training.patience:
                 batch, share = next(batches)
@@ -169,19 +163,19 @@ class _Session(Generic[BatchT]):
                 evaluate = is_last or state.step % self.steps_per_evaluation == 0
                 keep = evaluate or state.step % training.checkpoint_every == 0
                 now = time.monotonic()
-                if on_progress and self.log and (is_last or now - shown >= _SECONDS_BETWEEN_PROGRESS):
+                if on_progress and self.log and (is_last or now - last_progress >= _SECONDS_BETWEEN_PROGRESS):
                     losses, rate = self.meters.recent()
                     left = (now - began) / (state.step - first_step) * (self.total_steps - state.step)
                     rate *= self.processes.count
                     on_progress(Progress(state.step, self.total_steps, losses, rate, left))
-                    shown = now
+                    last_progress = now
                 # Write a row before every checkpoint, so that the checkpoint need not store partial sums.
                 if keep or state.step % training.report_every == 0:
                     self._report()
                 if evaluate:
                     self._evaluate(on_evaluation)
                 if keep:
-                    self._keep()
+                    self._save_checkpoint()
                     self.meters.restart_clock()
 
     def _batch(self, step: int) -> tuple[BatchT, float]:
@@ -266,7 +260,7 @@ class _Session(Generic[BatchT]):
             self.task.calibrate()
             save_weights(self.folder / WEIGHTS_FILE, self.task.model, step=state.step, score=score)
 
-    def _keep(self) -> None:
+    def _save_checkpoint(self) -> None:
         if self.log:
             self.state.metrics_size = self.log.size()
             model, file = self.task.model, self.folder / CHECKPOINT_FILE

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
-Made = TypeVar("Made")
+ResultT = TypeVar("ResultT")
 
 _ORDER, _MIRRORS, _NOISE = range(3)  # the kind of draw, part of its seed
 
@@ -57,18 +57,18 @@ def draw_noise_for(step: int, *, rank: int, seed: int) -> None:
 
 
 def read_ahead(
-    make: Callable[[T], Made], items: Iterable[T], *, depth: int = 2
-) -> Generator[Made, None, None]:
+    make: Callable[[T], ResultT], items: Iterable[T], *, depth: int = 2
+) -> Generator[ResultT, None, None]:
     """`map` that makes the next `depth` items in a background thread."""
-    coming: deque[Future[Made]] = deque()
+    coming: deque[Future[ResultT]] = deque()
     waiting = iter(items)
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as reader:
         try:
             coming.extend(reader.submit(make, item) for item in islice(waiting, depth))
             while coming:
-                made = coming.popleft().result()
+                result = coming.popleft().result()
                 coming.extend(reader.submit(make, item) for item in islice(waiting, 1))
-                yield made
+                yield result
         finally:
             reader.shutdown(cancel_futures=True)
 

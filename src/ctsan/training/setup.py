@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ctsan.config import Settings
+from ctsan.config import Settings, overridden
 from ctsan.data.corpus import Clip, Corpus, Split, parts_of
 from ctsan.data.union import is_for_training, parts_without_items
 from ctsan.errors import UsageError
 from ctsan.io.messages import count, listed, warn
-from ctsan.runs.checkpoint import CHECKPOINT_FILE
 from ctsan.runs.run_folder import (
+    CHECKPOINT_FILE,
     Origin,
     begun_run,
     check_origin,
@@ -118,10 +118,7 @@ def settings_for(request: TrainRequest, runs: Sequence[Path]) -> list[Settings]:
             settings, trained.settings, overrides=request.overrides, same_task=trained.task == request.task
         )
     seed = settings.training.seed
-    return [
-        replace(settings, training=replace(settings.training, seed=seed + number))
-        for number in range(len(runs))
-    ]
+    return [overridden(settings, [f"training.seed={seed + number}"]) for number in range(len(runs))]
 
 
 def check_splits(request: TrainRequest, clips: Corpus) -> None:
@@ -169,13 +166,13 @@ def check_splits(request: TrainRequest, clips: Corpus) -> None:
 def _external_line(request: TrainRequest, clips: Corpus) -> str:
     """`External: 7 clips, 35 captions. Your training clips count 4-fold: 52% of all captions are yours.`"""
     parts = parts_of(clips)
-    own, external = parts[: len(request.corpora)], parts[len(request.corpora) :]
-    used = {clip_id for part in external for clip_id in part.ids.values()}
+    own_parts, external_parts = parts[: len(request.corpora)], parts[len(request.corpora) :]
+    used = {clip_id for part in external_parts for clip_id in part.ids.values()}
     captions = sum(len(clip.captions) for clip in clips if clip.id in used)
-    once = _own_captions(clip for part in own for clip in part.corpus.split("train"))
-    repeated = _own_captions(clips.split("train"))
+    once = _num_own_captions(clip for part in own_parts for clip in part.corpus.split("train"))
+    repeated = _num_own_captions(clips.split("train"))
     every = sum(clip.repeat * len(clip.captions) for clip in clips.split("train"))
-    left_out = sum(is_for_training(clip) for part in external for clip in part.corpus) - len(used)
+    left_out = sum(is_for_training(clip) for part in external_parts for clip in part.corpus) - len(used)
     line = (
         f"External: {count(len(used), 'clip')}, {count(captions, 'caption')}. Your training clips count "
         f"{repeated // once}-fold: {repeated / every:.0%} of all captions are yours."
@@ -184,7 +181,7 @@ def _external_line(request: TrainRequest, clips: Corpus) -> str:
     return f"{line} {count(left_out, 'external clip')} left out: {reason}." if left_out else line
 
 
-def _own_captions(clips: Iterable[Clip]) -> int:
+def _num_own_captions(clips: Iterable[Clip]) -> int:
     return sum(clip.repeat * len(clip.captions) for clip in clips if not clip.external)
 
 
@@ -194,24 +191,25 @@ def prepare(request: TrainRequest, clips: Corpus, runs: Sequence[Path], settings
     All runs share the same words: those of the run that has begun, if there is one.
     """
     begun = [
-        begun_run(folder, task=request.task, settings=own) for folder, own in zip(runs, settings, strict=True)
+        begun_run(folder, task=request.task, settings=run_settings)
+        for folder, run_settings in zip(runs, settings, strict=True)
     ]
     # Loaded now even if the words exist already, so that a damaged source fails before training starts.
     source = _load_source(request) if any(_needs_source(request, folder) for folder in runs) else None
     recipe = _prepare_features(request, clips, settings[0], source)
-    known = next(filter(None, begun), None)
-    if known is None:
+    first = next(filter(None, begun), None)
+    if first is None:
         words, origin = _prepare_words(request, clips, settings[0], source)
     else:
-        words, origin = Words.load(known.folder / WORDS_FOLDER), known.origin
-        if (then := read_recipe(known.folder)) != recipe:
+        words, origin = Words.load(first.folder / WORDS_FOLDER), first.origin
+        if (then := read_recipe(first.folder)) != recipe:
             raise UsageError(
                 f"{listed(request.stores(settings[0]))}: not the kind of features that the run in "
-                f"{known.folder} was begun with ({recipe.backbone} now, {then.backbone} then). Give it "
+                f"{first.folder} was begun with ({recipe.backbone} now, {then.backbone} then). Give it "
                 "those, or name another folder for a new run."
             )
-    for folder, own, old in zip(runs, settings, begun, strict=True):
-        create_run(folder, task=request.task, profile=request.profile, settings=own, origin=origin)
+    for folder, run_settings, old in zip(runs, settings, begun, strict=True):
+        create_run(folder, task=request.task, profile=request.profile, settings=run_settings, origin=origin)
         if old is None:  # words left in the folder may belong to other settings
             write_recipe(folder, recipe)
             words.save(folder / WORDS_FOLDER)
@@ -220,7 +218,7 @@ def prepare(request: TrainRequest, clips: Corpus, runs: Sequence[Path], settings
 def load_task(request: TrainRequest, clips: Corpus, run: Path, settings: Settings) -> Task[Any]:
     """Build the task of a prepared run, with its initial model."""
     words, features = Words.load(run / WORDS_FOLDER), open_features(clips, request.stores(settings))
-    source = _load_source(request).loaded.model if _needs_source(request, run) else None
+    source = _load_source(request).model if _needs_source(request, run) else None
     is_resumed = (run / CHECKPOINT_FILE).exists()
     return set_up_task(
         request.task, settings, words, features, clips, init_from=source, is_resumed=is_resumed
@@ -329,9 +327,9 @@ def _prepare_words(
     """
     if source is None:
         return _words_of(request, clips, settings), None
-    trained = source.loaded.model
-    learnt: Embedding = trained.clip_encoder.embedding.weight.detach().numpy()
-    kept = replace(source.loaded.words, embedding=learnt)
+    trained = source.model
+    embedding: Embedding = trained.clip_encoder.embedding.weight.detach().numpy()
+    source_words = replace(source.words, embedding=embedding)
     transfer = settings.training.transfer
     parts = parts_taken(trained, same_task=source.task == request.task, transfer=transfer)
     if not parts:
@@ -339,20 +337,20 @@ def _prepare_words(
             f"{source.folder}: this run has learnt no concept word detector, and training.transfer=detector "
             "takes over nothing else. Take over all that the models share: --transfer shared"
         )
-    words = kept
+    words = source_words
     if not settings.training.freeze_clip_encoder:
         new = _words_of(request, clips, settings)
-        words = kept.extended_by(new)
+        words = source_words.extended_by(new)
         words = words.with_vectors_of(new) if transfer == "detector" else words
     origin = Origin(
         run=str(source.folder),
         task=source.task,
         weights=weights_digest(source.folder),
         parts=parts,
-        kept_words=len(kept.vocabulary) - len(SPECIALS),
-        new_words=len(words.vocabulary) - len(kept.vocabulary),
-        kept_candidates=len(kept.concepts),
-        new_candidates=len(words.concepts) - len(kept.concepts),
+        kept_words=len(source_words.vocabulary) - len(SPECIALS),
+        new_words=len(words.vocabulary) - len(source_words.vocabulary),
+        kept_candidates=len(source_words.concepts),
+        new_candidates=len(words.concepts) - len(source_words.concepts),
     )
     warn(
         f"Starting from {origin.run}, a run of '{origin.task}', with the weights of its "

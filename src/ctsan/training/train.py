@@ -11,14 +11,21 @@ from typing import Any
 
 from ctsan.config import Settings
 from ctsan.data.reading import read_corpora
-from ctsan.errors import UsageError
+from ctsan.errors import RunError, UsageError
 from ctsan.io.atomic import write_json
 from ctsan.io.messages import inform, warn
 from ctsan.io.progress import progress_bar
-from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE, load_weights
-from ctsan.runs.run_folder import check_ensemble_folder, check_folder, has_begun, training_alone
+from ctsan.model.clip_encoder import reads_concepts
+from ctsan.runs.checkpoint import load_weights
+from ctsan.runs.run_folder import (
+    CHECKPOINT_FILE,
+    check_ensemble_folder,
+    check_folder,
+    has_begun,
+    training_alone,
+)
 from ctsan.runs.trained_run import FEATURES_FILE, read_recipe, run_to_start_from
-from ctsan.tasks.loaded_model import LoadedModel, reads_concepts
+from ctsan.runs.weights import WEIGHTS_FILE
 from ctsan.tasks.registry import task_spec
 from ctsan.tasks.reliance import QUICK_SOURCES, RELIANCE_FILE, Reliance, measure_reliance
 from ctsan.tasks.task import Task
@@ -127,14 +134,14 @@ def _backbone(name: str | None, weights: Path | None, run: Path, source: Path | 
     Raises:
         UsageError: the backbone is not found, or that run was trained on imported features.
     """
-    known = run if has_begun(run) else source
-    if name or known is None or not (known / FEATURES_FILE).is_file():
+    earlier = run if has_begun(run) else source
+    if name or earlier is None or not (earlier / FEATURES_FILE).is_file():
         return named_backbone(name or DEFAULT_BACKBONE, weights)
-    recipe = read_recipe(known)
+    recipe = read_recipe(earlier)
     if recipe.details.get("imported"):
         raise UsageError(
-            f"{known}: it was trained on imported features of {recipe.backbone}, which ctsan cannot compute. "
-            "Give a folder of such: --features FOLDER"
+            f"{earlier}: it was trained on imported features of {recipe.backbone}, which ctsan cannot "
+            "compute. Give a folder of such: --features FOLDER"
         )
     return backbone_of(recipe, weights)
 
@@ -142,7 +149,7 @@ def _backbone(name: str | None, weights: Path | None, run: Path, source: Path | 
 def _train(request: TrainRequest, out: Path, ensemble: int | None) -> list[TrainResult]:
     runs = [out / str(number + 1) for number in range(ensemble)] if ensemble else [out]
     results = []
-    with joined_processes() as processes, ExitStack() as held:
+    with joined_processes() as processes, ExitStack() as stack:
         with processes.together():
             clips = read_corpora(request.corpora, external=request.external)
             settings = settings_for(request, runs)
@@ -152,23 +159,23 @@ def _train(request: TrainRequest, out: Path, ensemble: int | None) -> list[Train
                     check_ensemble_folder(out)
                 for run in runs:
                     check_folder(run)
-                    held.enter_context(training_alone(run))
+                    stack.enter_context(training_alone(run))
                 prepare(request, clips, runs, settings)
         for number, (run, run_settings) in enumerate(zip(runs, settings, strict=True), start=1):
             if processes.is_first and ensemble:
                 inform(f"Member {number} of {ensemble}, in {run}:")
-            if processes.is_first and request.task != "embed" and _fits_probes(run, run_settings):
-                inform("Fitting probes of concept words to the training clips.")
+            if processes.is_first and not (run / CHECKPOINT_FILE).exists():
+                inform("Initialising the model from the training clips.")
             with processes.together():
                 task = load_task(request, clips, run, run_settings)
-            result = _train_visibly(task, run, run_settings, processes)
+            result = _train_with_progress(task, run, run_settings, processes)
             with processes.together():
                 if processes.is_first:
-                    results.append(_conclude(request.task, task, result, run, run_settings))
+                    results.append(_finish(request.task, task, result, run, run_settings))
     return results
 
 
-def _train_visibly(task: Task[Any], out: Path, settings: Settings, processes: Processes) -> Result:
+def _train_with_progress(task: Task[Any], out: Path, settings: Settings, processes: Processes) -> Result:
     """Train with a progress bar, one line per evaluation, and one warning if the detector overfits."""
     if not processes.is_first:
         return train_loop(task, out, optimiser=settings.optimiser, training=settings.training)
@@ -201,18 +208,14 @@ def _train_visibly(task: Task[Any], out: Path, settings: Settings, processes: Pr
         )
 
 
-def _conclude(name: str, task: Task[Any], result: Result, out: Path, settings: Settings) -> TrainResult:
+def _finish(name: str, task: Task[Any], result: Result, out: Path, settings: Settings) -> TrainResult:
     """Draw the curves, write examples for the best weights, and measure reliance on concept words."""
     draw_curves(out / METRICS_FILE, out / "curves.svg")
     load_weights(out / WEIGHTS_FILE, task.model)
     title = f"Examples of {out.name}"
     write_examples_page(out / "examples.html", task.examples(), title=title, metric=task.primary_metric)
-    reliance = _measure_reliance(name, task, result, out, settings)
-    best: dict[str, float] = next(
-        row["metrics"]
-        for row in read_metrics(out / METRICS_FILE)
-        if row["step"] == result.best_step and "metrics" in row
-    )
+    reliance = _measure_reliance(name, task, result, out)
+    best = _metrics_of(out / METRICS_FILE, result.best_step)
     if task.primary_metric not in best:
         warn(
             "The validation clips' captions give no questions, so the last weights are kept, good or bad. "
@@ -232,19 +235,30 @@ def _conclude(name: str, task: Task[Any], result: Result, out: Path, settings: S
     )
 
 
-def _measure_reliance(
-    name: str, task: Task[Any], result: Result, out: Path, settings: Settings
-) -> Reliance | None:
+def _metrics_of(file: Path, step: int) -> dict[str, float]:
+    """Read the metrics of the evaluation after a step.
+
+    Raises:
+        RunError: the metrics file lacks it.
+    """
+    for row in read_metrics(file):
+        if row["step"] == step and "metrics" in row:
+            metrics: dict[str, float] = row["metrics"]
+            return metrics
+    raise RunError(
+        f"{file}: it lacks the evaluation of step {step:,}. Put it back from a copy, or train again in "
+        "another folder."
+    )
+
+
+def _measure_reliance(name: str, task: Task[Any], result: Result, out: Path) -> Reliance | None:
     """Measure how much the best weights rely on concept words, and write it into the run folder.
 
     None for a model without concept words, or if there are no validation items.
     """
     if not reads_concepts(task.model):
         return None
-    model: Any = task.model
-    clips = task.clips
-    loaded: LoadedModel[Any] = LoadedModel(model, clips.words, clips.max_frames, settings.decoding.max_words)
-    reliance = measure_reliance(name, task, loaded, sources=QUICK_SOURCES)
+    reliance = measure_reliance(name, task, sources=QUICK_SOURCES)
     if reliance is not None:
         measured = {"task": name, "split": "val", "step": result.best_step, **reliance.to_json()}
         write_json(out / RELIANCE_FILE, measured)
@@ -253,8 +267,8 @@ def _measure_reliance(
 
 def _overfitting(metrics: Mapping[str, float], settings: Settings) -> str | None:
     """Return a warning if concept words are much more precise on training clips than on validation clips."""
-    known, new = metrics.get("precision on train"), metrics.get("precision")
-    if known is None or new is None or known - new <= _OVERFIT:
+    on_train, on_validation = metrics.get("precision on train"), metrics.get("precision")
+    if on_train is None or on_validation is None or on_train - on_validation <= _OVERFIT:
         return None
     if settings.training.out_of_fold:
         done = "So that captions do not trust its words too much, they learn with words chosen out of fold"
@@ -264,17 +278,7 @@ def _overfitting(metrics: Mapping[str, float], settings: Settings) -> str | None
             "that were chosen without the clip's captions"
         )
     return (
-        f"The detector knows its training clips by heart: {known:.0%} of its words are right there, and "
-        f"{new:.0%} on validation clips. {done} ('Words that deserve trust' in docs/training.md). More "
-        "captioned clips help."
+        f"The detector knows its training clips by heart: {on_train:.0%} of its words are right there, and "
+        f"{on_validation:.0%} on validation clips. {done} ('Words that deserve trust' in "
+        "docs/training.md). More captioned clips help."
     )
-
-
-def _fits_probes(run: Path, settings: Settings) -> bool:
-    """Whether the detector's probe or out-of-fold probes are fitted first, which can take minutes."""
-    detector, training = settings.detector, settings.training
-    if not detector.enabled or detector.kind in ("nearest", "random"):
-        return False
-    has_probe = detector.probe == "mlp" and detector.kind != "decoupled"
-    is_new = not (run / CHECKPOINT_FILE).exists()
-    return training.out_of_fold or (has_probe and is_new and not training.freeze_clip_encoder)

@@ -25,6 +25,7 @@ from ctsan.io.sqlite import store_errors
 MANIFEST_FILE, INDEX_FILE = "manifest.json", "index.sqlite"
 
 T = TypeVar("T")
+Made = TypeVar("Made")
 
 _IDS_PER_QUERY = 10_000
 # An id is a blob, because a file name need not be valid text.
@@ -63,7 +64,7 @@ class ClipIndex:
 
     @property
     def clips(self) -> Mapping[str, ClipRecord]:
-        return _Table(self, "clips", "frames, size, mtime_ns", ClipRecord)
+        return _Table(self, "clips", "frames, size, mtime_ns", _record)
 
     @property
     def unreadable(self) -> Mapping[str, str]:
@@ -102,7 +103,9 @@ class ClipIndex:
         uri = f"{self.path.absolute().as_uri()}?mode=rw"
         with _translated_errors(self.path):
             self._connection = sqlite3.connect(uri, uri=True, timeout=60, check_same_thread=False)
-        weakref.finalize(self, self._connection.close)
+            weakref.finalize(self, self._connection.close)
+            # The default of most builds: a commit is on the disk before `update` returns.
+            self._connection.execute("pragma synchronous = full")
 
 
 class _Table(Mapping[str, T]):
@@ -117,7 +120,7 @@ class _Table(Mapping[str, T]):
         )
         if not rows:
             raise KeyError(clip_id)
-        return self._make(*rows[0])
+        return self._converted(self._make, *rows[0])
 
     def __iter__(self) -> Iterator[str]:
         last_place = 0
@@ -125,11 +128,22 @@ class _Table(Mapping[str, T]):
             f"select place, id from {self._name} where place > ? order by place limit {_IDS_PER_QUERY}",
             (last_place,),
         ):
-            yield from (_decode(clip_id) for _, clip_id in rows)
+            yield from [self._converted(_decode, clip_id) for _, clip_id in rows]
             last_place = rows[-1][0]
 
     def __len__(self) -> int:
         return int(self._index.select(f"select count(*) from {self._name}")[0][0])
+
+    def _converted(self, convert: Callable[..., Made], *values: object) -> Made:
+        """A value of the mapping, from those of a row.
+
+        Raises:
+            StoreError: they have other types than `write_index` gave them.
+        """
+        try:
+            return convert(*values)
+        except (TypeError, ValueError) as error:
+            raise StoreError(_damage(self._index.path, f"an entry of '{self._name}': {error}")) from error
 
 
 def write_index(folder: Path, records: Mapping[str, ClipRecord], unreadable: Mapping[str, str]) -> ClipIndex:
@@ -177,9 +191,17 @@ def _damage(path: Path, what: str) -> str:
     )
 
 
+def _record(frames: object, size: object, mtime_ns: object) -> ClipRecord:
+    if not (isinstance(frames, int) and isinstance(size, int) and isinstance(mtime_ns, int)):
+        raise TypeError("a number is missing")
+    return ClipRecord(frames, size, mtime_ns)
+
+
 def _encode(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
-def _decode(content: bytes) -> str:
+def _decode(content: object) -> str:
+    if not isinstance(content, bytes):
+        raise TypeError("a text is missing")
     return content.decode(errors="surrogatepass")

@@ -32,3 +32,8 @@ def needed_frames(num_frames: int, max_frames: Iterable[int]) -> NDArray[np.int6
         max_frames: the limit of each run.
     """
     return np.unique(np.concatenate([subsample(num_frames, limit) for limit in max_frames]))
+
+
+def subsample_maps(maps: Maps, max_frames: int) -> Maps:
+    """At most `max_frames` frames, evenly spaced over the clip."""
+    return maps if len(maps) <= max_frames else maps[subsample(len(maps), max_frames)]

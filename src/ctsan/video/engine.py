@@ -1,16 +1,19 @@
 """The engines that run a backbone.
 
-ONNX Runtime is the default on a CPU, PyTorch on a GPU or if ONNX Runtime is not installed. OpenVINO is
-optional. A backbone that is an ONNX file always runs on the CPU.
+ONNX Runtime is the default, with CUDA where it is installed (the package onnxruntime-gpu) and finds a GPU.
+PyTorch is the default if it has a GPU and ONNX Runtime has none. OpenVINO is optional.
 
 `bench/engines.py` compares the engines; they agree to `TOLERANCE`.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import atexit
+import errno
+import functools
 import logging
-import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,13 +24,17 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from ctsan import __version__
-from ctsan.errors import UsageError
-from ctsan.io.atomic import replacing
-from ctsan.io.device import usable_cores
+from ctsan.errors import StorageError, UsageError
+from ctsan.io.atomic import replacing, storage_errors, write_json
+from ctsan.io.device import best_device, usable_cores
+from ctsan.io.extras import extra
+from ctsan.io.onnx_session import Session, has_cuda
 from ctsan.io.paths import cache_folder
+from ctsan.io.reading import DamagedFileError, read_json_object
 from ctsan.video.backbones import Backbone
 from ctsan.video.backbones.onnx_model import model_up_to
 from ctsan.video.backbones.preprocessing import to_input, to_maps
+from ctsan.video.backbones.weights import files_digest
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +44,9 @@ ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 BATCH = 4  # frames: on a CPU, more are no faster and cost memory
 GPU_BATCH = 32
 TOLERANCE = 0.01  # the largest difference between the maps of two engines, whose values exceed 6
+
+# Errors of a cache folder that cannot be there, or may not be written to.
+_NO_CACHE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 Pixels = NDArray[np.uint8]
 Maps = NDArray[np.float16]
@@ -63,13 +73,10 @@ def load_engine(backbone: Backbone, *, engine: EngineName | None = None, threads
 
 
 def fastest_engine(backbone: Backbone) -> EngineName:
-    """PyTorch with a GPU, else ONNX Runtime if it is installed; always ONNX Runtime for an ONNX file."""
-    from ctsan.io.device import best_device
-
-    has_onnx = all(importlib.util.find_spec(package) for package in ("onnx", "onnxscript", "onnxruntime"))
-    if backbone.spec.graph is not None:
+    """ONNX Runtime, unless only PyTorch has a GPU; always ONNX Runtime for an ONNX file."""
+    if backbone.spec.graph is not None or has_cuda() or best_device() == "cpu":
         return "onnxruntime"
-    return "onnxruntime" if best_device() == "cpu" and has_onnx else "torch"
+    return "torch"
 
 
 def _in_batches(run: Callable[[Pixels], Maps], batch: int) -> Engine:
@@ -84,7 +91,7 @@ LoadGraph = Callable[[str | bytes, int], Graph]  # a path or the content of a fi
 
 def _graph_engine(backbone: Backbone, load: LoadGraph, threads: int) -> Engine:
     if backbone.spec.graph is None:
-        return _in_batches(load(str(onnx_file(backbone)), threads), BATCH)
+        return _in_batches(load(str(onnx_file(backbone)), threads), GPU_BATCH if has_cuda() else BATCH)
     compute_maps = run_network(backbone, load=load, threads=threads)
 
     def run(frames: Pixels) -> Maps:
@@ -121,22 +128,9 @@ def run_network(
 
 
 def _onnxruntime(network: str | bytes, threads: int) -> Graph:
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import: nothing is sent anywhere
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    # Idle threads must not spin, because the other cores are decoding.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(network, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-
-    def run(frames: NDArray[Any]) -> NDArray[Any]:
-        output: NDArray[Any] = session.run(None, {name: frames})[0]
-        return output
-
-    return run
+    session = Session(network, threads=threads, on_gpu=True)
+    [name], output = session.inputs, session.outputs[0]
+    return lambda frames: session({name: frames}, [output])[output]
 
 
 def _openvino(network: str | bytes, threads: int) -> Graph:
@@ -169,10 +163,10 @@ def _torch(backbone: Backbone, threads: int) -> Engine:
             f"{backbone.name} is an ONNX file, which PyTorch does not run. Use --engine onnxruntime or "
             "openvino."
         )
-    import torch
+    with extra("train", "--engine torch"):
+        import torch
 
-    from ctsan.io.device import best_device
-    from ctsan.video.backbones.feature_maps import FeatureMaps
+        from ctsan.video.backbones.feature_maps import FeatureMaps
 
     device = torch.device(best_device())
     if device.type == "cpu":
@@ -188,23 +182,83 @@ def _torch(backbone: Backbone, threads: int) -> Engine:
 
 
 def onnx_file(backbone: Backbone) -> Path:
-    """The backbone as an ONNX file, exported once into the cache folder."""
-    path = cache_folder() / "onnx" / f"{backbone.key}-{__version__}.onnx"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock")):  # another process may be exporting it
-            if not path.exists():
-                logger.info("Preparing %s for ONNX Runtime: once, about ten seconds.", backbone.name)
-                with replacing(path) as temporary:
-                    export_onnx(backbone, temporary)
+    """The backbone as an ONNX file, exported once into the cache folder, and again if it is damaged.
+
+    Where the cache may not be written to, as in a read-only home, it is exported for this process alone.
+
+    Raises:
+        StorageError: the disk is full.
+    """
+    cache = cache_folder()
+    try:
+        return _exported(backbone, cache / "onnx")
+    except (StorageError, OSError) as error:
+        reason = error.__cause__ if isinstance(error, StorageError) else error
+        if not isinstance(reason, OSError) or reason.errno not in _NO_CACHE:
+            raise
+        logger.warning(
+            "%s: %s. The network is prepared again for each command. To keep it, set CTSAN_CACHE to a folder "
+            "that can be written to.",
+            cache,
+            reason.strerror,
+        )
+        return _exported(backbone, _temporary_folder())
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    """A folder that is removed when the process ends."""
+    folder = tempfile.mkdtemp(prefix="ctsan-onnx-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _exported(backbone: Backbone, folder: Path) -> Path:
+    path = folder / f"{backbone.key}-{__version__}.onnx"
+    if not _is_whole(path):
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(path.with_suffix(".lock")):  # another process may be exporting it
+                if not _is_whole(path):
+                    if backbone.spec.build_graph is None:
+                        logger.info("Preparing %s for ONNX Runtime: once, about ten seconds.", backbone.name)
+                    with replacing(path) as temporary:
+                        export_onnx(backbone, temporary)
+                    write_json(_checksum_file(path), _checksum(path))
     return path
 
 
-def export_onnx(backbone: Backbone, path: Path) -> None:
-    """Write the backbone with its preprocessing and pooling as one ONNX file with a dynamic batch size."""
-    import torch
+def _is_whole(path: Path) -> bool:
+    """Whether a cached file is as it was written. An engine would crash on some damaged ones."""
+    try:
+        return read_json_object(_checksum_file(path)) == _checksum(path)
+    except (DamagedFileError, UsageError):
+        return False
 
-    from ctsan.video.backbones.feature_maps import FeatureMaps
+
+def _checksum(path: Path) -> dict[str, object]:
+    return {"sha256": files_digest([path])}
+
+
+def _checksum_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
+
+
+def export_onnx(backbone: Backbone, path: Path) -> None:
+    """Write the backbone with its preprocessing and pooling as one ONNX file with a dynamic batch size.
+
+    Raises:
+        UsageError: the backbone is exported by PyTorch, which is not installed.
+    """
+    if backbone.spec.build_graph is not None:
+        graph = backbone.spec.build_graph(backbone.weights, backbone.spec)
+        path.write_bytes(graph.serialize(with_weights=True))
+        return
+    with extra("train", f"To prepare {backbone.name} for ONNX Runtime"):
+        import onnxscript  # noqa: F401  # which the exporter of PyTorch needs
+        import torch
+
+        from ctsan.video.backbones.feature_maps import FeatureMaps
 
     example = torch.zeros((2, backbone.image_size, backbone.image_size, 3), dtype=torch.uint8)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -221,6 +275,14 @@ def export_onnx(backbone: Backbone, path: Path) -> None:
             dynamic_shapes={"frames": {0: torch.export.Dim("N")}},
             verbose=False,
         )
+
+
+def describe_engine(backbone: Backbone) -> str:
+    """The engine that runs a backbone by default, and where: for `--timing`."""
+    engine = fastest_engine(backbone)
+    if engine == "onnxruntime":
+        return "ONNX Runtime, CUDA" if has_cuda() else "ONNX Runtime, CPU"
+    return f"PyTorch, {best_device()}"
 
 
 def check_engine(name: str) -> EngineName:

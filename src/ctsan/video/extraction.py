@@ -19,7 +19,10 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from ctsan.errors import StoreError, VideoError
+from ctsan.io.atomic import make_folder, storage_errors
 from ctsan.io.device import usable_cores
+from ctsan.io.reading import DamagedFileError, check_regular
+from ctsan.io.sqlite import clamped
 from ctsan.video.backbones import Backbone
 from ctsan.video.clip_index import ClipIndex, ClipRecord
 from ctsan.video.engine import Engine, load_engine
@@ -28,7 +31,6 @@ from ctsan.video.store import (
     Manifest,
     Recipe,
     StoredFeatures,
-    clip_file,
     read_header,
     read_manifest,
     write_clip,
@@ -83,6 +85,7 @@ def extract_features(
 
     Raises:
         StoreError: the folder has features of another recipe, or cannot be written.
+        StorageError: the disk is full, or the folder may not be written to.
     """
     recipe = recipe_of(backbone, mirrored=mirrored)
     run = engine or load_engine(backbone)
@@ -127,19 +130,21 @@ def fill_store(
 
     Raises:
         StoreError: the folder has features of another recipe, is in use, or cannot be written.
+        StorageError: the disk is full, or the folder may not be written to.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock", timeout=0):
-            return _fill_locked(sources, folder, recipe, features_of, workers=workers, on_clip=on_clip)
+        with storage_errors(folder):
+            make_folder(folder)
+            with FileLock(folder / ".lock", timeout=0):
+                return _fill_locked(sources, folder, recipe, features_of, workers=workers, on_clip=on_clip)
     except Timeout:
         raise StoreError(
             f"{folder}: another ctsan is filling this folder. Wait for that one, or stop it."
         ) from None
     except OSError as error:
         raise StoreError(
-            f"{folder}: cannot be written ({error.strerror or error}). Make room or choose another --out, "
-            "then run the same command again: what is done stays done."
+            f"{folder}: cannot be written ({error.strerror or error}). Remove what is in the way or choose "
+            "another --out, then run the same command again: what is done is kept."
         ) from error
 
 
@@ -157,21 +162,26 @@ def _fill_locked(
     digest = recipe.digest()
 
     def unchanged(source: Source) -> Outcome | None:
-        """The outcome of a clip whose size and modification time are those of the index, else None."""
+        """The outcome of a clip with the size and modification time of the index and a whole file, else None.
+
+        Only the header of the file is read.
+        """
         clip_id, path = source
         record = index.clips.get(clip_id)
         try:
-            is_same = record is not None and record == _record(path, record.frames)
+            if record is None or record != _record(path, record.frames):
+                return None
         except (OSError, ValueError):
             return None
-        return (
-            Outcome(clip_id, record, kept=True) if is_same and clip_file(folder, clip_id).exists() else None
-        )
+        header = read_header(folder, clip_id)
+        is_whole = header is not None and (header.recipe, header.frames) == (digest, record.frames)
+        return Outcome(clip_id, record, kept=True) if is_whole else None
 
     def process(source: Source) -> Outcome:
         clip_id, path = source
         try:
             record = _record(path, 0)  # before reading, so that the next run detects a change while reading
+            check_regular(path)  # reading a pipe or a device need not end
             source_digest = _file_digest(path)
             header = read_header(folder, clip_id)
             if header and (header.recipe, header.source) == (digest, source_digest):
@@ -179,12 +189,14 @@ def _fill_locked(
             features = features_of(path)
         except VideoError as error:
             return Outcome(clip_id, error=str(error))
+        except DamagedFileError as error:
+            return Outcome(clip_id, error=f"{path}: {error}. Name a file.")
         except (OSError, ValueError):  # inaccessible; `features_of` has the better message
             return Outcome(clip_id, error=_reason(features_of, path))
         write_clip(folder, clip_id, features, recipe=digest, source=source_digest)
         return Outcome(clip_id, replace(record, frames=len(features.maps)))
 
-    done = kept = frames = 0
+    done = reused = frames = 0
     unreadable: dict[str, str] = {}
     for start in range(0, len(sources), BLOCK):
         block = sources[start : start + BLOCK]
@@ -201,10 +213,10 @@ def _fill_locked(
         index.update(records, errors)
         new_records = [outcome.record for outcome in in_order if outcome.record and not outcome.kept]
         done += len(new_records)
-        kept += len(skipped) + len(records) - len(new_records)
+        reused += len(skipped) + len(records) - len(new_records)
         frames += sum(record.frames for record in new_records)
         unreadable |= errors
-    return Report(done, kept, frames, time.monotonic() - started, unreadable)
+    return Report(done, reused, frames, time.monotonic() - started, unreadable)
 
 
 def _index_to_fill(folder: Path, recipe: Recipe) -> ClipIndex:
@@ -237,7 +249,7 @@ def _in_parallel(
 
 def _record(path: Path, frames: int) -> ClipRecord:
     status = path.stat()
-    return ClipRecord(frames, status.st_size, status.st_mtime_ns)
+    return ClipRecord(frames, status.st_size, clamped(status.st_mtime_ns))
 
 
 def _reason(features_of: Callable[[Path], StoredFeatures], path: Path) -> str:

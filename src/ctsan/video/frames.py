@@ -9,40 +9,27 @@ from __future__ import annotations
 
 import math
 import re
-import stat
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-import av
 import numpy as np
 from av.container import InputContainer
-from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from ctsan.errors import VideoError
+from ctsan.video.video_file import decoded, guarded, nothing_decoded, open_video, packets, video_errors
 
 SPACING = 10 / 24  # seconds: one frame in ten at the frame rate of films
 MAX_FRAMES = 40
 
-Picture = Callable[[tuple[int, int]], NDArray[np.uint8]]  # (width, height) -> upright RGB pixels
-
 _ROUNDING = 1e-3  # seconds: some containers have timestamps in milliseconds
 _SEEK_COSTS = 12  # frames that can be decoded in the time of one seek
-
-# Containers and images only: FFmpeg would also follow playlists to other files and URLs.
-_CONTAINERS = (
-    "mov,mp4,m4v,matroska,webm,avi,gif,flv,asf,mpeg,mpegts,mpegvideo,h264,hevc,ogg,rm,mxf,nut,dv,image2,"
-    "jpeg_pipe,png_pipe,webp_pipe,bmp_pipe,tiff_pipe,apng,mp3,wav,flac,aac,aiff"
-)
-
-_NOT_VIDEO = "Give a video (mp4, avi, mkv, mov, webm, gif) or a picture (jpg, png, webp)."
+_MAX_OFFSET = 2**63 - 1  # of a seek
+_LATEST = 1e11  # seconds, about 3,000 years: later timestamps are damage, but some recorders count from 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +49,34 @@ class Frames:
 
     pixels: NDArray[np.uint8]  # (N, size, size, 3), RGB
     times: NDArray[np.float64]  # (N,), seconds, timestamps of the source
+    middle: NDArray[np.uint8] | None = None  # (h, w, 3): the middle one whole, in its aspect, if asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A decoded frame, which gives upright RGB pixels of any size."""
+
+    path: Path
+    frame: VideoFrame
+    pixel_aspect: float  # width of a pixel by its height
+    reformatter: VideoReformatter
+
+    def __call__(self, size: tuple[int, int]) -> NDArray[np.uint8]:
+        """Pixels squashed to (width, height).
+
+        Raises:
+            VideoError: FFmpeg cannot convert the frame.
+        """
+        with video_errors(self.path):
+            return _upright_pixels(self.frame, size, self.reformatter)
+
+    def within(self, box: tuple[int, int]) -> NDArray[np.uint8]:
+        """Pixels in the display aspect ratio, scaled down to fit into a box, never up.
+
+        Raises:
+            VideoError: FFmpeg cannot convert the frame.
+        """
+        return self(_fitting_size(self.frame, self.pixel_aspect, box, may_enlarge=False))
 
 
 def sample_times(
@@ -86,44 +101,65 @@ def probe(path: Path) -> VideoInfo:
     Raises:
         VideoError: it is missing, empty, truncated, without frames, or not a video.
     """
-    with _opened(path) as (container, stream):
-        first = next(_decoded(container, stream), None)
+    with open_video(path) as (container, stream), video_errors(path):
+        first = next(decoded(container, stream), None)
         if first is None:
-            raise _nothing_decoded(path)
+            raise nothing_decoded(path)
         rate = stream.average_rate or stream.guessed_rate
         return VideoInfo(
             duration=_duration(path, container, stream),
             frame_rate=float(rate) if rate else 0.0,
             width=first.width,
             height=first.height,
-            frames=stream.frames or None,
+            frames=stream.frames if stream.frames > 0 else None,
         )
 
 
-def sample_frames(path: Path, *, size: int, spacing: float = SPACING, max_frames: int = MAX_FRAMES) -> Frames:
+def sample_frames(
+    path: Path,
+    *,
+    size: int,
+    spacing: float = SPACING,
+    max_frames: int = MAX_FRAMES,
+    span: tuple[float, float] | None = None,
+    middle_box: tuple[int, int] | None = None,
+) -> Frames:
     """Sample a clip's frames at `size` x `size` pixels; damaged packets are skipped.
+
+    Args:
+        span: start and end in seconds from the first frame, to sample a part of the clip alone.
+        middle_box: width and height; also give the middle frame, scaled down to fit into it.
 
     Raises:
         VideoError: no frame can be read.
     """
-    with _opened(path) as (container, stream):
-        targets = sample_times(_duration(path, container, stream), spacing=spacing, max_frames=max_frames)
+    with open_video(path) as (container, stream), video_errors(path):
+        start, end = span or (0.0, _duration(path, container, stream))
+        duration = end - start
+        targets = start + sample_times(duration, spacing=spacing, max_frames=max_frames)
         reformatter = VideoReformatter()
-        samples = [
-            (_upright_pixels(frame, (size, size), reformatter), time)
-            for frame, time in _shown_at(targets, container, stream)
-        ]
-    if not samples:
-        raise _nothing_decoded(path)
-    return Frames(np.stack([pixels for pixels, _ in samples]), np.array([time for _, time in samples]))
+        pixels: list[NDArray[np.uint8]] = []
+        times: list[float] = []
+        middle: VideoFrame | None = None  # the last sample in the first half
+        for frame, time in _frames_at(targets, container, stream):
+            pixels.append(_upright_pixels(frame, (size, size), reformatter))
+            times.append(time)
+            if middle is None or time - times[0] <= duration / 2:
+                middle = frame
+        if middle is None:
+            raise nothing_decoded(path)
+        picture = Picture(path, middle, _pixel_aspect(stream), reformatter)
+        return Frames(
+            np.stack(pixels), np.array(times), picture.within(middle_box) if middle_box is not None else None
+        )
 
 
 def pictures_at(
     path: Path, seconds: NDArray[np.float64], *, box: tuple[int, int]
 ) -> list[tuple[NDArray[np.uint8], float]]:
     """The frames that a player shows at given times, in seconds from the first frame; as `every_picture`."""
-    with _opened(path) as (container, stream):
-        return list(_fitted_pixels(_shown_at(seconds, container, stream), stream, box))
+    with open_video(path) as (container, stream), video_errors(path):
+        return list(_fitted_pixels(_frames_at(seconds, container, stream), stream, box))
 
 
 def every_picture(path: Path, *, box: tuple[int, int]) -> Iterator[tuple[NDArray[np.uint8], float]]:
@@ -135,8 +171,8 @@ def every_picture(path: Path, *, box: tuple[int, int]) -> Iterator[tuple[NDArray
     Raises:
         VideoError: the clip cannot be read.
     """
-    with _opened(path) as (container, stream):
-        yield from _fitted_pixels(_timed(container, stream), stream, box)
+    with open_video(path) as (container, stream):
+        yield from guarded(path, _fitted_pixels(_timed(container, stream), stream, box))
 
 
 def every_frame(path: Path) -> Iterator[tuple[Picture, float]]:
@@ -145,19 +181,19 @@ def every_frame(path: Path) -> Iterator[tuple[Picture, float]]:
     Raises:
         VideoError: the clip cannot be read, or none of its frames.
     """
-    with _opened(path) as (container, stream):
+    with open_video(path) as (container, stream):
         reformatter = VideoReformatter()
         is_empty = True
-        for frame, time in _timed(container, stream):
+        for frame, time in guarded(path, _timed(container, stream)):
             is_empty = False
-            yield partial(_upright_pixels, frame, reformatter=reformatter), time
+            yield Picture(path, frame, _pixel_aspect(stream), reformatter), time
         if is_empty:
-            raise _nothing_decoded(path)
+            raise nothing_decoded(path)
 
 
 def _timed(container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, float]]:
     expected = 0.0
-    for frame in _decoded(container, stream):
+    for frame in decoded(container, stream):
         time = _time(frame, default=expected)
         expected = time + 1 / float(stream.average_rate or 24)
         yield frame, time
@@ -170,18 +206,18 @@ def _fitted_pixels(
     reformatter = VideoReformatter()
     size: tuple[int, int] | None = None
     for frame, time in frames:
-        size = size or _fitting_size(frame, stream, box)
+        size = size or _fitting_size(frame, _pixel_aspect(stream), box)
         yield _upright_pixels(frame, size, reformatter), time
 
 
-def _shown_at(
+def _frames_at(
     targets: NDArray[np.float64], container: InputContainer, stream: VideoStream
 ) -> Iterator[tuple[VideoFrame, float]]:
     """The frames that a player shows at the target times; seeks if that is faster than decoding."""
     rate = float(stream.average_rate or 24)
     keyframes = _keyframe_times(stream)
-    frames = _decoded(container, stream)
-    shown: tuple[VideoFrame, float] | None = None
+    frames = decoded(container, stream)
+    current: tuple[VideoFrame, float] | None = None
     start = 0.0
     position = 0  # in targets
     landing = -1  # the index of the keyframe of the last seek until a frame after it is decoded, else -1
@@ -189,35 +225,36 @@ def _shown_at(
         frame = next(frames, None)
         if frame is None:
             break
-        time = _time(frame, default=shown[1] + 1 / rate if shown else 0.0)
+        time = _time(frame, default=current[1] + 1 / rate if current else 0.0)
         is_past = time - start > targets[position] + _ROUNDING
-        if shown is None:
+        if current is None:
             start = time
         elif is_past and landing >= 0:  # the container's index was wrong: the target is before this keyframe
             landing -= 1
             _seek(container, stream, keyframes[max(landing, 0)])
-            frames = _decoded(container, stream)
+            frames = decoded(container, stream)
             continue
         elif is_past:
-            yield shown
+            yield current
             position = int(np.searchsorted(targets, time - start - _ROUNDING))
             if position < len(targets):
                 nearest = bisect_right(keyframes, targets[position] + start + _ROUNDING) - 1
                 if nearest >= 0 and (keyframes[nearest] - time) * rate > _SEEK_COSTS:
                     _seek(container, stream, keyframes[nearest])
-                    frames = _decoded(container, stream)
+                    frames = decoded(container, stream)
                     landing = nearest
-                    shown = (frame, time)
+                    current = (frame, time)
                     continue
         landing = -1
-        shown = (frame, time)
-    if shown is not None and position < len(targets):
-        yield shown  # the last frame is shown until the end
+        current = (frame, time)
+    if current is not None and position < len(targets):
+        yield current  # the last frame is shown until the end
 
 
 def _seek(container: InputContainer, stream: VideoStream, time: float) -> None:
     assert stream.time_base is not None  # true for all streams with keyframe times
-    container.seek(round(time / stream.time_base), stream=stream, backward=True)
+    offset = round(time / stream.time_base)
+    container.seek(min(max(offset, -_MAX_OFFSET), _MAX_OFFSET), stream=stream, backward=True)
 
 
 def _keyframe_times(stream: VideoStream) -> list[float]:
@@ -230,44 +267,49 @@ def _keyframe_times(stream: VideoStream) -> list[float]:
     return [float((entry.timestamp + delay) * stream.time_base) for entry in entries if entry.is_keyframe]
 
 
-def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
-    """Every frame that can be decoded, in presentation order."""
-    packets = container.demux(stream)
-    while True:
-        try:
-            packet = next(packets, None)
-        except av.FFmpegError:  # truncated in the middle of a packet: keep the frames before it
-            return
-        if packet is None:
-            return
-        try:
-            frames = packet.decode()
-        except av.FFmpegError:  # a damaged packet
-            continue
-        yield from (frame for frame in frames if isinstance(frame, VideoFrame) and not frame.is_corrupt)
-
-
 def _time(frame: VideoFrame, *, default: float) -> float:
-    return frame.time if frame.time is not None else default
+    """The timestamp of a frame in seconds; a damaged one is moved to the nearest that is possible."""
+    return min(max(default if frame.time is None else frame.time, -_LATEST), _LATEST)
 
 
 def _duration(path: Path, container: InputContainer, stream: VideoStream) -> float:
     """The duration of the video stream, from the headers, or else from the packets, without decoding."""
     if container.format.name == "image2" or container.format.name.endswith("_pipe"):
         return 0.0
-    if stream.duration and stream.time_base:
-        return float(stream.duration * stream.time_base)
-    # Matroska's own duration includes sound and what comes before the first frame; the tag is more precise.
-    if match := re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", "")):
-        end = 3600 * int(match[1]) + 60 * int(match[2]) + float(match[3])
-        return end - float((stream.start_time or 0) * (stream.time_base or 0))
-    times: list[float] = []
-    with _opened(path) as (reopened, same_stream):
-        for packet in reopened.demux(same_stream):
+    for duration in (_declared_duration(stream), _tagged_duration(stream)):
+        if duration is not None and 0 < duration <= _LATEST:
+            return duration
+    return _packets_duration(path)
+
+
+def _declared_duration(stream: VideoStream) -> float | None:
+    return float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
+
+
+def _tagged_duration(stream: VideoStream) -> float | None:
+    """The duration by the tag of a Matroska file.
+
+    Its header has one too, which includes sound and the time before the first frame.
+    """
+    match = re.fullmatch(
+        r"([0-9]{1,9}):([0-9]{2}):([0-9]{2}(?:\.[0-9]{1,20})?)", stream.metadata.get("DURATION", "")
+    )
+    if match is None:
+        return None
+    end = 3600 * int(match[1]) + 60 * int(match[2]) + float(match[3])
+    return end - float((stream.start_time or 0) * (stream.time_base or 0))
+
+
+def _packets_duration(path: Path) -> float:
+    """The time from the first timestamp to the last; 0 without timestamps."""
+    first, last = math.inf, -math.inf
+    with open_video(path) as (container, stream):
+        for packet in packets(container, stream):
             if packet.pts is not None and packet.time_base is not None:
-                start, stop = packet.pts, packet.pts + (packet.duration or 0)
-                times += [float(start * packet.time_base), float(stop * packet.time_base)]
-    return max(times) - min(times) if times else 0.0
+                start, stop = packet.pts, packet.pts + max(packet.duration or 0, 0)
+                first = min(first, float(start * packet.time_base))
+                last = max(last, float(stop * packet.time_base))
+    return min(last - first, _LATEST) if first <= last else 0.0
 
 
 def _upright_pixels(
@@ -281,93 +323,22 @@ def _upright_pixels(
     return np.ascontiguousarray(np.rot90(pixels, quarter_turns)) if quarter_turns else pixels
 
 
-def _fitting_size(frame: VideoFrame, stream: VideoStream, box: tuple[int, int]) -> tuple[int, int]:
+def _pixel_aspect(stream: VideoStream) -> float:
+    return float(stream.sample_aspect_ratio or 1)
+
+
+def _fitting_size(
+    frame: VideoFrame, pixel_aspect: float, box: tuple[int, int], *, may_enlarge: bool = True
+) -> tuple[int, int]:
     """Width and height of the upright frame in the box; pixels in the file need not be square."""
-    shape = (frame.width * float(stream.sample_aspect_ratio or 1), float(frame.height))
+    shape = (frame.width * pixel_aspect, float(frame.height))
     width, height = reversed(shape) if _quarter_turns(frame) % 2 else shape
     scale = min(box[0] / width, box[1] / height)
+    if not may_enlarge:
+        scale = min(scale, 1.0)
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 def _quarter_turns(frame: VideoFrame) -> int:
     """How many times to rotate a frame counter-clockwise by 90 degrees, from its display matrix."""
     return round(frame.rotation / 90) % 4
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open the video stream of a file.
-
-    Raises:
-        VideoError: it is missing, inaccessible, not a video, or damaged.
-    """
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        raise VideoError(path, "there is no such file", "Check the path.") from None
-    except (OSError, ValueError) as error:  # no permission, too long a name, a loop of links
-        raise _no_access(path, error) from error
-    if stat.S_ISDIR(status.st_mode):
-        raise VideoError(path, "this is a folder, not a clip", "Name a file in it.")
-    if status.st_size == 0:
-        raise VideoError(path, "the file is empty (0 bytes)", "Copy or download it again.")
-    options = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
-    if path.suffix.lower() in {".jpg", ".jpeg", ".png", ".webp"}:
-        options["pattern_type"] = "none"  # a % in the name of an image is no pattern
-    try:
-        container = av.open(f"file:{path}", options=options, metadata_errors="replace")
-    except PermissionError as error:
-        raise _no_access(path, error) from error
-    except (av.FFmpegError, OSError, ValueError) as error:
-        raise _cannot_open(path, error) from error
-    with container:
-        stream = next((s for s in container.streams.video if not _is_cover_art(s)), None)
-        if stream is None:
-            what = "it has sound but no pictures" if container.streams.audio else "it has no video stream"
-            raise VideoError(path, what, _NOT_VIDEO)
-        stream.codec_context.thread_count = 1  # clips are decoded in parallel, one per core
-        try:
-            yield container, stream
-        except (av.FFmpegError, MemoryError) as error:
-            raise VideoError(
-                path, f"reading failed half-way ({error})", "Convert it to mp4, or leave it out."
-            ) from error
-
-
-def _is_cover_art(stream: VideoStream) -> bool:
-    return bool(stream.disposition & Disposition.attached_pic)
-
-
-def _no_access(path: Path, error: OSError | ValueError) -> VideoError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return VideoError(path, f"it cannot be read ({reason})", "Change its permissions, or rename it.")
-
-
-def _cannot_open(path: Path, error: Exception) -> VideoError:
-    with path.open("rb") as file:
-        head = file.read(4096)
-    if head[4:8] == b"ftyp" or head[:4] in (b"RIFF", b"\x1a\x45\xdf\xa3"):
-        return VideoError(path, "the file is cut off: its index is missing", "Copy or download it again.")
-    if _is_text(head):
-        return VideoError(path, "this is text, not a video", _NOT_VIDEO)
-    reason = getattr(error, "strerror", None) or str(error)
-    return VideoError(path, f"this is not a video or picture that FFmpeg can read ({reason})", _NOT_VIDEO)
-
-
-def _is_text(head: bytes) -> bool:
-    try:
-        text = head[:4000].decode("utf-8", errors="strict")
-    except UnicodeDecodeError as error:
-        if error.start < len(head[:4000]) - 4:
-            return False
-        text = head[: error.start].decode("utf-8")
-    return all(character.isprintable() or character in "\r\n\t\f" for character in text)
-
-
-def _nothing_decoded(path: Path) -> VideoError:
-    with path.open("rb") as file:
-        head = file.read(64)
-    if head[8:12] == b"WEBP" and b"ANIM" in head:
-        return VideoError(path, "an animated WebP, which FFmpeg does not read", "Convert it to gif or mp4.")
-    what = "no picture could be decoded: the file is damaged or cut off"
-    return VideoError(path, what, "Copy or download it again.")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ctsan.errors import UsageError
 from ctsan.video.frames import MAX_FRAMES, SPACING, Frames, sample_frames, subsample
+from ctsan.video.video_file import MAX_PIXELS
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,19 +26,22 @@ _ACCEPTED = (
 )
 
 
-def frames_of(clip: ClipInput, *, size: int) -> Frames:
+def frames_of(clip: ClipInput, *, size: int, middle_box: tuple[int, int] | None = None) -> Frames:
     """The frames of a clip at `size` x `size` pixels; frames in memory get timestamps `SPACING` apart.
+
+    Args:
+        middle_box: see `sample_frames`; for files only.
 
     Raises:
         VideoError: the file cannot be read.
         UsageError: the clip is neither a file nor frames.
     """
     if isinstance(clip, Path | str):
-        return sample_frames(Path(clip), size=size)
+        return sample_frames(Path(clip), size=size, middle_box=middle_box)
     pictures = [_pixels(frame) for frame in _listed(clip)]
-    kept = subsample(len(pictures), MAX_FRAMES) if len(pictures) > MAX_FRAMES else np.arange(len(pictures))
-    pixels = [_resized(pictures[index], size) for index in kept.tolist()]
-    return Frames(np.stack(pixels), kept.astype(np.float64) * SPACING)
+    indices = subsample(len(pictures), MAX_FRAMES) if len(pictures) > MAX_FRAMES else np.arange(len(pictures))
+    pixels = [_resized(pictures[index], size) for index in indices.tolist()]
+    return Frames(np.stack(pixels), indices.astype(np.float64) * SPACING)
 
 
 def clip_name(clip: ClipInput) -> str:
@@ -65,6 +69,12 @@ def _pixels(frame: object) -> NDArray[np.uint8]:
         convert = getattr(frame, "convert", None)  # of a PIL image
         if convert is None:
             raise UsageError(f"{_ACCEPTED}; this one holds a {type(frame).__name__}.")
+        width, height = getattr(frame, "size", (0, 0))
+        if width * height > MAX_PIXELS:  # it may be a file that is not decoded yet
+            raise UsageError(
+                f"An image of {width:,} × {height:,} pixels is larger than is allowed. Scale it down to at "
+                f"most {MAX_PIXELS:,} pixels."
+            )
         return np.asarray(convert("RGB"))
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from ctsan.errors import StoreError, VideoError
+from ctsan.io.arrays import read_array
+from ctsan.io.reading import DamagedFileError
 from ctsan.video.backbones.preprocessing import max_pool
 from ctsan.video.extraction import Outcome, Report, Source, fill_store
-from ctsan.video.frames import MAX_FRAMES
+from ctsan.video.frames import MAX_FRAMES, subsample
 from ctsan.video.store import Maps, Recipe, StoredFeatures
 
 
@@ -34,10 +37,10 @@ def arrays_of(clip_ids: Sequence[str], folder: Path) -> list[Source]:
     names = [array_name(clip_id) for clip_id in clip_ids]
     if names and existing.isdisjoint(names):
         files = "1 .npy file" if len(existing) == 1 else f"{len(existing) or 'no'} .npy files"
-        found = ", such as ".join([files, *(f"'{name}'" for name in sorted(existing)[:1])])
+        existing_files = ", such as ".join([files, *(f"'{name}'" for name in sorted(existing)[:1])])
         raise StoreError(
             f"{folder}: no array is named like a clip: expected {folder / names[0]} for clip "
-            f"'{clip_ids[0]}', found {found}. Save one array per clip under the "
+            f"'{clip_ids[0]}', found {existing_files}. Save one array per clip under the "
             "clip's name, in the same subfolders, with '.npy' instead of its suffix or after it."
         )
     return [(clip_id, folder / name) for clip_id, name in zip(clip_ids, names, strict=True)]
@@ -112,18 +115,12 @@ def _read_array(path: Path, pool: bool) -> Maps:
     Raises:
         VideoError: it cannot be used.
     """
+    if not os.path.lexists(path):
+        raise VideoError(path, "there is no such array", "Export the clip's features under this name.")
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError as error:
-        raise VideoError(
-            path, "there is no such array", "Export the clip's features under this name."
-        ) from error
-    except (ValueError, OSError, EOFError) as error:
-        raise VideoError(
-            path, f"not a plain .npy array ({error})", "Save it with numpy.save, as numbers."
-        ) from error
-    if not isinstance(array, np.ndarray):
-        raise VideoError(path, "an archive of arrays, not a .npy", "Save one array per clip with numpy.save.")
+        array = read_array(path)
+    except DamagedFileError as error:
+        raise VideoError(path, str(error), "Save one array of numbers per clip with numpy.save.") from error
     if array.ndim not in (2, 4) or 0 in array.shape or array.dtype.kind != "f":
         raise VideoError(
             path,
@@ -132,8 +129,7 @@ def _read_array(path: Path, pool: bool) -> Maps:
         )
     if array.ndim == 2:
         array = array[:, None, None, :]
-    if len(array) > MAX_FRAMES:
-        array = array[np.arange(MAX_FRAMES) * len(array) // MAX_FRAMES]
+    array = array[subsample(len(array), MAX_FRAMES)]
     if pool:
         array = max_pool(np.asarray(array), 2)
     with np.errstate(over="ignore"):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ctsan.video.frames import MAX_FRAMES, SPACING, Frames, Picture, every_frame, subsample
 
 MAX_SECONDS = 30.0  # longer shots are split
-MIN_SECONDS = 1.0  # shorter shots are merged with the previous one
+MIN_SECONDS = 0.5  # shorter shots are merged with the neighbour that they differ from less
 
 # Tuned on concatenated five-second pieces of web videos (docs/search.md).
 _MIN_CHANGE = 0.25  # of the colour histogram at a cut
@@ -41,11 +41,18 @@ class Shot:
     end: float
 
 
+class _Sample(NamedTuple):
+    pixels: NDArray[np.uint8]
+    time: float
+    whole: NDArray[np.uint8] | None  # in its aspect ratio, if asked for
+
+
 class _SampledShot(NamedTuple):
     """A shot that may still be merged with the next one."""
 
     shot: Shot
-    samples: list[tuple[NDArray[np.uint8], float]]  # pixels and time
+    samples: list[_Sample]
+    change: float  # of the colour histogram at its first frame
 
 
 class _TimedFrame(NamedTuple):
@@ -55,83 +62,120 @@ class _TimedFrame(NamedTuple):
 
 
 def frames_of_shots(
-    path: Path, *, size: int, spacing: float = SPACING, max_frames: int = MAX_FRAMES
+    path: Path,
+    *,
+    size: int,
+    spacing: float = SPACING,
+    max_frames: int = MAX_FRAMES,
+    middle_box: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Shot, Frames]]:
     """Every shot with its frames, sampled as `sample_frames` samples a clip; an image is a shot of length 0.
 
+    Args:
+        middle_box: width and height; also give the middle frame of each shot, scaled down to fit into it.
+
     Raises:
         VideoError: the video cannot be read.
     """
-    for shot, samples in _merged_shots(path, size=size, spacing=spacing):
-        kept = [samples[index] for index in subsample(len(samples), max_frames)]
-        pixels = np.stack([pixels for pixels, _ in kept])
-        yield shot, Frames(pixels, np.array([time for _, time in kept]))
+    for shot, samples, _ in _merged_shots(path, size=size, spacing=spacing, middle_box=middle_box):
+        sampled = [samples[index] for index in subsample(len(samples), max_frames)]
+        pixels = np.stack([sample.pixels for sample in sampled])
+        middle = min(samples, key=lambda sample: abs(sample.time - (shot.start + shot.end) / 2)).whole
+        yield shot, Frames(pixels, np.array([sample.time for sample in sampled]), middle)
 
 
-def frames_of_shots_by_size(path: Path, sizes: Sequence[int]) -> Iterator[tuple[Shot, dict[int, Frames]]]:
+def frames_of_shots_by_size(
+    path: Path, sizes: Sequence[int], *, middle_box: tuple[int, int] | None = None
+) -> Iterator[tuple[Shot, dict[int, Frames]]]:
     """Every shot with its frames in several sizes; the video is decoded once per size.
 
+    Args:
+        middle_box: see `frames_of_shots`; the frames of the first size have the middle one.
+
     Raises:
         VideoError: the video cannot be read.
     """
-    for parts in zip(*(frames_of_shots(path, size=size) for size in sizes), strict=True):
+    boxes = [middle_box, *[None] * len(sizes)]
+    by_size = (
+        frames_of_shots(path, size=size, middle_box=box) for size, box in zip(sizes, boxes, strict=False)
+    )
+    for parts in zip(*by_size, strict=True):
         yield parts[0][0], {size: frames for size, (_, frames) in zip(sizes, parts, strict=True)}
 
 
-def _merged_shots(path: Path, *, size: int, spacing: float) -> Iterator[_SampledShot]:
-    """Shots of at least `MIN_SECONDS`: shorter ones are merged with the previous, the first with the next."""
+def _merged_shots(
+    path: Path, *, size: int, spacing: float, middle_box: tuple[int, int] | None
+) -> Iterator[_SampledShot]:
+    """Shots of at least `MIN_SECONDS`: of the two cuts around a shorter one, the weaker is dropped."""
+    before: _SampledShot | None = None
     current: _SampledShot | None = None
-    for following in _raw_shots(_timed_frames(path), size=size, spacing=spacing):
+    for following in _raw_shots(_timed_frames(path), size=size, spacing=spacing, middle_box=middle_box):
         if current is None:
             current = following
-        elif current.shot.end == following.shot.start and (
-            _is_short(current) or (_is_short(following) and _length(current) < MAX_SECONDS)
-        ):
-            current = _SampledShot(
-                Shot(current.shot.start, following.shot.end), current.samples + following.samples
-            )
+            continue
+        joins_before = _is_short(current) and before is not None and _can_merge(before, current)
+        joins_following = _is_short(current) and current.shot.end == following.shot.start
+        if joins_before and not (joins_following and current.change > following.change):
+            assert before is not None  # implied by `joins_before`
+            before, current = _merge(before, current), following
+        elif joins_following:
+            current = _merge(current, following)
         else:
-            yield current
-            current = following
-    if current is not None:
-        yield current
+            if before is not None:
+                yield before
+            before, current = current, following
+    if before is not None and current is not None and _is_short(current) and _can_merge(before, current):
+        before, current = _merge(before, current), None
+    yield from (shot for shot in (before, current) if shot is not None)
 
 
-def _raw_shots(frames: Iterable[_TimedFrame], *, size: int, spacing: float) -> Iterator[_SampledShot]:
+def _can_merge(first: _SampledShot, second: _SampledShot) -> bool:
+    return first.shot.end == second.shot.start and _length(first) < MAX_SECONDS
+
+
+def _merge(first: _SampledShot, second: _SampledShot) -> _SampledShot:
+    return _SampledShot(Shot(first.shot.start, second.shot.end), first.samples + second.samples, first.change)
+
+
+def _raw_shots(
+    frames: Iterable[_TimedFrame], *, size: int, spacing: float, middle_box: tuple[int, int] | None
+) -> Iterator[_SampledShot]:
     """Shots from each cut to the next, of at most `MAX_SECONDS`.
 
     A frame that is shown for longer ends its shot at that length, because the timestamps of a video may jump
     by years.
     """
-    start, next_sample, last_duration = 0.0, 0.0, 0.0
-    samples: list[tuple[NDArray[np.uint8], float]] = []
+    start, next_sample, last_duration, start_change = 0.0, 0.0, 0.0, 0.0
+    samples: list[_Sample] = []
     previous: tuple[Picture, float] | None = None
 
     def sample_previous() -> None:
-        if previous and (not samples or samples[-1][1] < previous[1]):
-            samples.append((previous[0]((size, size)), previous[1]))
+        if previous and (not samples or samples[-1].time < previous[1]):
+            picture, time = previous
+            whole = picture.within(middle_box) if middle_box is not None else None
+            samples.append(_Sample(picture((size, size)), time, whole))
 
-    for picture, time, is_cut in _cuts(frames):
+    for (picture, time, change), is_cut in _cuts(frames):
         if previous and next_sample < time - _ROUNDING:  # the previous frame was shown at the sample's time
             sample_previous()
             next_sample += spacing * math.ceil((time - _ROUNDING - next_sample) / spacing)
         duration = time - previous[1] if previous else 0.0
         if previous and (is_cut or time - start > MAX_SECONDS - _ROUNDING):
             end = start + MAX_SECONDS if duration > MAX_SECONDS else time
-            yield _SampledShot(Shot(start, end), samples)
+            yield _SampledShot(Shot(start, end), samples, start_change)
             start = next_sample = time
-            samples = []
+            samples, start_change = [], change
         last_duration = min(duration, MAX_SECONDS)
         previous = picture, time
     if previous is not None:
         end = previous[1] + last_duration  # the last frame is shown for as long as the one before
         if next_sample < end or not samples:
             sample_previous()
-        yield _SampledShot(Shot(start, end), samples)
+        yield _SampledShot(Shot(start, end), samples, start_change)
 
 
-def _cuts(frames: Iterable[_TimedFrame]) -> Iterator[tuple[Picture, float, bool]]:
-    """Frames with their times, and whether they begin a shot; delayed by `_NEIGHBOURS` frames."""
+def _cuts(frames: Iterable[_TimedFrame]) -> Iterator[tuple[_TimedFrame, bool]]:
+    """Frames, and whether they begin a shot; delayed by `_NEIGHBOURS` frames."""
     window: deque[_TimedFrame] = deque(maxlen=2 * _NEIGHBOURS + 1)
     pending: deque[_TimedFrame] = deque()
     for frame in frames:
@@ -139,9 +183,9 @@ def _cuts(frames: Iterable[_TimedFrame]) -> Iterator[tuple[Picture, float, bool]
         pending.append(frame)
         if len(pending) > _NEIGHBOURS:
             oldest = pending.popleft()
-            yield oldest.picture, oldest.time, _is_cut(oldest, window)
+            yield oldest, _is_cut(oldest, window)
     for frame in pending:
-        yield frame.picture, frame.time, _is_cut(frame, window)
+        yield frame, _is_cut(frame, window)
 
 
 def _is_cut(frame: _TimedFrame, window: Iterable[_TimedFrame]) -> bool:

@@ -14,21 +14,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from ctsan.errors import StoreError
-from ctsan.io.atomic import replacing, write_json
+from ctsan.io.arrays import check_finite, open_tensors
+from ctsan.io.atomic import make_folder, replacing, write_json
+from ctsan.io.reading import DamagedFileError, read_json_object
+from ctsan.io.sqlite import clamped
 from ctsan.video.clip_index import INDEX_FILE, MANIFEST_FILE, ClipIndex, ClipRecord, write_index
 
 FORMAT = "ctsan-features"
 VERSION = 2
+_MAX_SIZE = 2**20  # of a grid or of channels
 
 Maps = NDArray[np.float16]
 
@@ -111,24 +115,53 @@ class FeatureStore:
         if clip_id not in self.manifest.clips:
             reason = self.manifest.unreadable.get(clip_id, "it was not in the corpus when they were made")
             raise StoreError(f"{self.folder}: no features of clip '{clip_id}': {reason}")
-        return read_clip(self.folder, clip_id)
+        return read_clip(self.folder, clip_id, self.manifest.recipe)
 
 
-def read_clip(folder: Path, clip_id: str) -> StoredFeatures:
+def read_clip(folder: Path, clip_id: str, recipe: Recipe) -> StoredFeatures:
+    """The features of one clip.
+
+    Raises:
+        StoreError: its file is missing or damaged, or has maps of another recipe.
+    """
     path = clip_file(folder, clip_id)
     try:
-        with safe_open(path, framework="numpy") as file:
+        with open_tensors(path) as file:
             names = set(file.keys())
-            return StoredFeatures(
+            features = StoredFeatures(
                 maps=file.get_tensor("maps"),
                 times=file.get_tensor("times") if "times" in names else None,
                 mirrored=file.get_tensor("mirrored") if "mirrored" in names else None,
             )
-    except (OSError, SafetensorError) as error:
+        _check_features(features, recipe)
+        return features
+    except DamagedFileError as error:
         raise StoreError(
             f"{path}: the features of clip '{clip_id}' are missing or damaged ({error}). "
             "Delete the file and run 'ctsan features' again."
         ) from error
+
+
+def _check_features(features: StoredFeatures, recipe: Recipe) -> None:
+    """Check what models rely on.
+
+    Raises:
+        DamagedFileError: types or shapes differ from those of the recipe, or values are not finite.
+    """
+    shape = (len(features.maps), *recipe.grid, recipe.channels) if features.maps.ndim == 4 else ()
+    for maps in (features.maps, features.mirrored):
+        if maps is not None:
+            if maps.dtype not in (np.float16, np.float32) or maps.shape != shape or 0 in shape:
+                raise DamagedFileError(
+                    f"its maps have the type {maps.dtype} and the shape {maps.shape}, not those of the folder"
+                )
+            check_finite(maps)
+    if recipe.mirrored and features.mirrored is None:
+        raise DamagedFileError("it has no maps of mirrored frames")
+    if features.times is not None:
+        if features.times.dtype != np.float64 or features.times.shape != shape[:1]:
+            raise DamagedFileError("it has another number of times than of frames")
+        check_finite(features.times)
 
 
 def write_clip(folder: Path, clip_id: str, features: StoredFeatures, *, recipe: str, source: str) -> None:
@@ -144,13 +177,13 @@ def write_clip(folder: Path, clip_id: str, features: StoredFeatures, *, recipe: 
 
 
 def read_header(folder: Path, clip_id: str) -> ClipHeader | None:
-    """The header of a clip's file; None if the file is missing or damaged."""
+    """The header of a clip's file; None if the file is missing, or shorter or longer than its header says."""
     try:
-        with safe_open(clip_file(folder, clip_id), framework="numpy") as file:
+        with open_tensors(clip_file(folder, clip_id)) as file:
             header = json.loads((file.metadata() or {})[FORMAT])
             frames = file.get_slice("maps").get_shape()[0]
-        return ClipHeader(recipe=header["recipe"], source=header["source"], frames=frames)
-    except (OSError, SafetensorError, KeyError, ValueError):
+            return ClipHeader(recipe=str(header["recipe"]), source=str(header["source"]), frames=int(frames))
+    except DamagedFileError:
         return None
 
 
@@ -162,7 +195,7 @@ def clip_file(folder: Path, clip_id: str) -> Path:
 
 def write_manifest(folder: Path, manifest: Manifest) -> ClipIndex:
     """Write a new index, then the manifest; until the manifest is replaced, the old one is valid."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     index = write_index(folder, manifest.clips, manifest.unreadable)
     write_json(
         folder / MANIFEST_FILE, {"format": FORMAT, "version": VERSION, "recipe": asdict(manifest.recipe)}
@@ -177,20 +210,21 @@ def read_manifest(folder: Path) -> Manifest | None:
         StoreError: the manifest or its index is damaged, or of another format or version.
     """
     path = folder / MANIFEST_FILE
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if value["format"] != FORMAT:
-            raise ValueError("another format")
-        version = int(value["version"])
+        value = read_json_object(path)
+        if value.get("format") != FORMAT:
+            raise DamagedFileError("it is of another format")
+        version = value.get("version")
+        if not isinstance(version, int):
+            raise DamagedFileError("it has no version")
         if version in (1, VERSION):
-            height, width = value["recipe"]["grid"]
-            recipe = Recipe(**{**value["recipe"], "grid": (int(height), int(width))})
+            recipe = parse_recipe(value.get("recipe"))
         if version == 1:
-            clips = {clip_id: ClipRecord(**record) for clip_id, record in value["clips"].items()}
-            return Manifest(recipe, clips, value["unreadable"])
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+            clips, unreadable = _version_1_clips(value)
+            return Manifest(recipe, clips, unreadable)
+    except DamagedFileError as error:
         raise StoreError(
             f"{path}: not a manifest of features ({error}). Delete it and run 'ctsan features' again: it "
             "reuses the maps that are in the folder."
@@ -202,3 +236,43 @@ def read_manifest(folder: Path) -> Manifest | None:
         )
     index = ClipIndex(folder / INDEX_FILE)
     return Manifest(recipe, index.clips, index.unreadable, index)
+
+
+def parse_recipe(value: object) -> Recipe:
+    """A recipe from JSON.
+
+    Raises:
+        DamagedFileError: it is incomplete, or a value is of another type or impossible.
+    """
+    match value:
+        case {
+            "backbone": str(backbone),
+            "grid": [int(height), int(width)],
+            "channels": int(channels),
+            "mirrored": bool(mirrored),
+            "details": dict(details),
+            **others,
+        } if not others and all(0 < size <= _MAX_SIZE for size in (height, width, channels)):
+            return Recipe(backbone, (height, width), channels, mirrored, details)
+    raise DamagedFileError("its recipe is incomplete, or a value in it is impossible")
+
+
+def _version_1_clips(value: Mapping[str, object]) -> tuple[dict[str, ClipRecord], dict[str, str]]:
+    """The clips of a manifest of format version 1, and the errors of unreadable ones.
+
+    Raises:
+        DamagedFileError: they are missing, or of other types.
+    """
+    listed, unreadable = value.get("clips"), value.get("unreadable")
+    if not isinstance(listed, dict) or not isinstance(unreadable, dict):
+        raise DamagedFileError("its list of clips is missing")
+    clips: dict[str, ClipRecord] = {}
+    for clip_id, record in listed.items():
+        match record:
+            case {"frames": int(frames), "size": int(size), "mtime_ns": int(mtime_ns)}:
+                clips[clip_id] = ClipRecord(clamped(frames), clamped(size), clamped(mtime_ns))
+            case _:
+                raise DamagedFileError(f"the entry of clip '{clip_id}' is incomplete")
+    if not all(isinstance(reason, str) for reason in unreadable.values()):
+        raise DamagedFileError("its list of unreadable clips has entries that are no text")
+    return clips, unreadable

@@ -89,7 +89,8 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
         if origin[clip][0] == "train" and paraphrase not in sentences[clip]:
             sentences[clip].append(paraphrase)
 
-    videos = videos_by_stem(path, problems)
+    unlisted: list[Problem] = []
+    videos = videos_by_stem(path, unlisted)
     clips = tuple(
         Clip(
             id=clip,
@@ -102,7 +103,15 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
         for clip, (split, file, line) in origin.items()
     )
     notes = () if not unknown else (_unknown_note(unknown),)
-    return Corpus(name="LSMDC16", root=path, format="lsmdc16", clips=clips, items=items, notes=notes)
+    return Corpus(
+        name="LSMDC16",
+        root=path,
+        format="lsmdc16",
+        clips=clips,
+        items=items,
+        notes=notes,
+        unlisted=tuple(unlisted),
+    )
 
 
 def _unknown_note(unknown: list[tuple[int, str]]) -> str:

@@ -53,7 +53,8 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
     for (file, name), count in unknown.items():
         what = f"{count} sentence{'s' if count > 1 else ''} of unknown video {name!r}"
         problems.append(Problem(file, None, what, 'Add it to "videos", or delete its sentences.'))
-    paths = videos_by_stem(path, problems)
+    unlisted: list[Problem] = []
+    paths = videos_by_stem(path, unlisted)
     clips = tuple(
         Clip(
             id=name,
@@ -65,7 +66,7 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
         )
         for name, (_, split, extra) in videos.items()
     )
-    return Corpus(name="MSR-VTT", root=path, format="msr-vtt", clips=clips)
+    return Corpus(name="MSR-VTT", root=path, format="msr-vtt", clips=clips, unlisted=tuple(unlisted))
 
 
 def _load(file: Path, problems: list[Problem]) -> dict[str, object]:

@@ -37,11 +37,12 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
         sentences.setdefault(clip, []).append(sentence)
 
     numbers = _mapping(path / _MAPPING_FILE, problems) if (path / _MAPPING_FILE).is_file() else {}
-    kept = [clip for clip in sentences if not numbers or clip in numbers]
-    left_out = len(sentences) - len(kept)
-    videos = videos_by_stem(path, problems)
+    clip_ids = [clip for clip in sentences if not numbers or clip in numbers]
+    left_out = len(sentences) - len(clip_ids)
+    unlisted: list[Problem] = []
+    videos = videos_by_stem(path, unlisted)
     clips = []
-    for clip in kept:
+    for clip in clip_ids:
         number = numbers.get(clip)
         match = _CLIP_ID.fullmatch(clip)
         clips.append(
@@ -59,7 +60,9 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
         if left_out
         else ()
     )
-    return Corpus(name="MSVD", root=path, format="msvd", clips=tuple(clips), notes=notes)
+    return Corpus(
+        name="MSVD", root=path, format="msvd", clips=tuple(clips), notes=notes, unlisted=tuple(unlisted)
+    )
 
 
 def _text_rows(file: Path, problems: list[Problem]) -> Iterator[tuple[int, str, str]]:
@@ -94,7 +97,7 @@ def _mapping(file: Path, problems: list[Problem]) -> dict[str, int]:
     """The number of each clip, from lines `ID_start_end vidN`."""
     numbers: dict[str, int] = {}
     for line, text in lines_of(file, problems):
-        if match := re.fullmatch(r"(\S+)\s+vid(\d+)", text.strip()):
+        if match := re.fullmatch(r"(\S+)\s+vid(\d{1,9})", text.strip()):
             numbers[match[1]] = int(match[2])
         elif text.strip():
             what = f"{text.strip()!r} is not of the form 'ID_start_end vidN'"

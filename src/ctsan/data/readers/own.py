@@ -6,8 +6,8 @@ import json
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePath
 
-from ctsan.data.corpus import CLIP_SUFFIXES, Clip, Corpus
-from ctsan.data.readers.files import files_below, lines_of
+from ctsan.data.corpus import Clip, Corpus
+from ctsan.data.readers.files import files_below, is_clip, lines_of
 from ctsan.data.readers.own_csv import csv_rows
 from ctsan.data.readers.own_keys import KNOWN_KEYS, current_keys, misspelt_keys
 from ctsan.data.splits import parse_split, unknown_split
@@ -15,6 +15,7 @@ from ctsan.errors import Problem
 from ctsan.text.tokens import tokenize
 
 CAPTION_FILES = ("clips.jsonl", "clips.csv")
+MAX_CAPTION_WORDS = 1000  # tagging takes memory and time for all words of a caption together
 MAX_REPEATS = 1000
 _BOOLEANS = {"true": True, "false": False, "": False}
 _EXAMPLE = '{"clip": "a.mp4", "captions": ["a man drives a car"], "split": "train"}'
@@ -58,17 +59,21 @@ def read(path: Path, problems: list[Problem]) -> Corpus:
             problems.append(Problem(file, line, what, "Gather its captions in one line, or rename one clip."))
     if is_empty and len(problems) == num_problems_before:
         problems.append(Problem(file, None, "the file declares no clip", f"Write lines such as {_EXAMPLE}."))
-    notes = _undeclared_note(path, declared, problems) if path.is_dir() else ()
-    return Corpus(name=root.resolve().name, root=root, format="own", clips=tuple(clips), notes=notes)
+    unlisted: list[Problem] = []
+    notes = _undeclared_note(path, declared, unlisted) if path.is_dir() else ()
+    return Corpus(
+        name=root.resolve().name,
+        root=root,
+        format="own",
+        clips=tuple(clips),
+        notes=notes,
+        unlisted=tuple(unlisted),
+    )
 
 
-def _undeclared_note(folder: Path, declared: Collection[Path], problems: list[Problem]) -> tuple[str, ...]:
+def _undeclared_note(folder: Path, declared: Collection[Path], unlisted: list[Problem]) -> tuple[str, ...]:
     """A note on clips in the folder that the caption file does not declare."""
-    undeclared = [
-        path
-        for path in files_below(folder, problems)
-        if path.suffix.lower() in CLIP_SUFFIXES and path not in declared
-    ]
+    undeclared = [path for path in files_below(folder, unlisted) if path not in declared and is_clip(path)]
     if not undeclared:
         return ()
     number = (
@@ -124,9 +129,15 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
         problem('"captions" is not a list of strings', 'Write "captions": ["one sentence", "another"].')
         captions = []
     for number, caption in enumerate(captions, start=1):
-        if not tokenize(caption):
+        words = tokenize(caption)
+        if not words:
             problem(
                 f"caption {number} of {name!r} has no words ({caption!r})", "Delete it or write a sentence."
+            )
+        elif len(words) > MAX_CAPTION_WORDS:
+            what = f"caption {number} of {name!r} has {len(words):,} words"
+            problem(
+                what, f"Write a sentence, or several captions; one has at most {MAX_CAPTION_WORDS:,} words."
             )
 
     split_name, split = row.get("split"), None
@@ -144,7 +155,7 @@ def _clip(row: dict[str, object], file: Path, line: int, root: Path, problems: l
         source = None
 
     repeat = row.get("repeat", 1)
-    if isinstance(repeat, str) and repeat.isdecimal():  # from clips.csv
+    if isinstance(repeat, str) and repeat.isdecimal() and len(repeat) < 10:  # from clips.csv
         repeat = int(repeat)
     if not isinstance(repeat, int) or not 1 <= repeat <= MAX_REPEATS:
         problem(

@@ -22,8 +22,12 @@ def table_rows(file: Path, problems: list[Problem], *, strict: bool) -> Iterator
     lines = lines_of(file, problems)
     _, first = next(lines, (1, ""))
     delimiter = max(",;\t", key=first.count)
-    header = next(csv.reader([first], delimiter=delimiter), [])
     if not first.strip():
+        return
+    try:
+        header = next(csv.reader([first], delimiter=delimiter))
+    except csv.Error as error:
+        problems.append(_problem(file, 1, error))
         return
     yield 1, header
     reader = csv.reader((f"{text}\n" for _, text in lines), delimiter=delimiter, strict=strict)
@@ -34,8 +38,7 @@ def table_rows(file: Path, problems: list[Problem], *, strict: bool) -> Iterator
         except StopIteration:
             return
         except csv.Error as error:
-            remedy = 'Quote a cell as "…" and double the quotation marks inside it.'
-            problems.append(Problem(file, first_line, f"the row is not CSV ({error})", remedy))
+            problems.append(_problem(file, first_line, error))
             continue
         if len(row) == len(header):
             yield first_line, row
@@ -43,3 +46,10 @@ def table_rows(file: Path, problems: list[Problem], *, strict: bool) -> Iterator
             what = f"the row has {len(row)} cells where the header has {len(header)}"
             remedy = f"Put a sentence that contains {delimiter!r} in quotation marks."
             problems.append(Problem(file, first_line, what, remedy))
+
+
+def _problem(file: Path, line: int, error: csv.Error) -> Problem:
+    """A quotation that is not closed, a carriage return outside of one, or a cell of more than 128 kB."""
+    reason = str(error).partition(" - ")[0]  # what follows advises the programmer
+    remedy = 'Quote a cell as "…" and double the quotation marks inside it.'
+    return Problem(file, line, f"the row is not CSV ({reason})", remedy)

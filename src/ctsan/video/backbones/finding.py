@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ctsan.errors import UsageError, did_you_mean
+from ctsan.errors import StorageError, UsageError, did_you_mean
 from ctsan.io.atomic import write_json
 from ctsan.io.paths import cache_folder
+from ctsan.io.reading import DamagedFileError, read_json_object
 from ctsan.video.backbones.registry import BACKBONES
 from ctsan.video.backbones.spec import Backbone, BackboneSpec, GraphSpec
-from ctsan.video.backbones.weights import colour, files_digest, read_metadata
+from ctsan.video.backbones.weights import files_digest, read_normalisation
 from ctsan.video.store import Recipe
 
 ONNX, HF = "onnx:", "hf:"
@@ -111,10 +111,11 @@ def _with_weights(spec: BackboneSpec, weights: Path) -> Backbone:
 
 def _with_metadata(spec: BackboneSpec, weights: Path) -> BackboneSpec:
     """The spec with the mean and std in the metadata of the weights, if any."""
-    metadata = read_metadata(weights)
-    if "mean" not in metadata:
+    normalisation = read_normalisation(weights)
+    if normalisation is None:
         return spec
-    return replace(spec, mean=colour(metadata["mean"]), std=colour(metadata["std"]))
+    mean, std = normalisation
+    return replace(spec, mean=mean, std=std)
 
 
 def _custom_network(name: str) -> Backbone:
@@ -139,7 +140,7 @@ def _digest(name: str, path: Path) -> str | None:
 
             return files_digest(weights_files(path))
         return files_digest([path])
-    except (UsageError, OSError):
+    except UsageError:
         return None
 
 
@@ -200,8 +201,8 @@ def _saved_path(digest: str) -> Path | None:
     if not re.fullmatch(r"[0-9a-f]{64}", digest):  # it comes from a run and becomes part of a path
         return None
     try:
-        return Path(json.loads(_path_file(digest).read_text(encoding="utf-8"))["path"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return Path(read_json_object(_path_file(digest))["path"])
+    except (DamagedFileError, KeyError, TypeError):
         return None
 
 
@@ -209,6 +210,6 @@ def _with_saved_path(backbone: Backbone) -> Backbone:
     """The backbone, after its path was saved in the cache folder."""
     path = backbone.weights.resolve()
     if _saved_path(backbone.digest) != path:
-        with suppress(OSError):  # without a writable cache, --weights is needed later
+        with suppress(OSError, StorageError):  # without a writable cache, --weights is needed later
             write_json(_path_file(backbone.digest), {"path": str(path)})
     return backbone

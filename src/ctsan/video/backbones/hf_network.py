@@ -6,7 +6,6 @@ Only safetensors weights are read, and no remote code runs. A NAME is downloaded
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctsan.errors import UsageError
+from ctsan.io.extras import extra
+from ctsan.io.reading import DamagedFileError, read_json_object
 from ctsan.video.backbones.registry import IMAGENET_MEAN, IMAGENET_STD
 from ctsan.video.backbones.spec import Backbone, BackboneSpec, Colour
 from ctsan.video.backbones.weights import files_digest
@@ -103,11 +104,11 @@ def weights_files(folder: Path) -> list[Path]:
     if (folder / _WEIGHTS).is_file():
         return [config, folder / _WEIGHTS]
     try:
-        names = sorted(set(json.loads((folder / _SHARDS).read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(read_json_object(folder / _SHARDS)["weight_map"].values()))
         shards = [folder / name for name in names]
         if all(path.parent == folder and path.is_file() for path in shards):
             return [config, *shards]
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    except (OSError, DamagedFileError, KeyError, AttributeError, TypeError):
         pass
     raise UsageError(
         f"{folder}: there is no {_WEIGHTS}. Save the model with save_pretrained: weights in other formats "
@@ -157,12 +158,8 @@ def _load_tower(image_size: int, folder: Path) -> nn.Module:
 
 
 def _transformers() -> Any:
-    try:
+    with extra("hf", "A network of the hub"):
         import transformers
-    except ImportError:
-        raise UsageError(
-            "hf: networks need 'transformers', which is not installed. Install it: pip install 'ctsan[hf]'"
-        ) from None
     return transformers
 
 
@@ -194,7 +191,7 @@ def _fetch(name: str) -> Path:
             cached_file(name, file, **optional)
         if cached_file(name, _WEIGHTS, **optional) is None:
             index = cached_file(name, _SHARDS, **optional)
-            shards = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"] if index else {}
+            shards = read_json_object(Path(index))["weight_map"] if index else {}
             for file in sorted(set(shards.values())):
                 cached_file(name, file)
     except (OSError, ValueError) as error:
@@ -264,7 +261,6 @@ def _side(size: Any) -> int:
 
 def _read_json(path: Path) -> Mapping[str, Any] | None:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json_object(path)
+    except DamagedFileError:
         return None
-    return value if isinstance(value, dict) else None

@@ -36,7 +36,7 @@ def convert_keras_resnet50(source: Path, out: Path) -> None:
     try:
         weights = _keras_weights(source)
         state = _torch_state(weights)
-    except (KeyError, ValueError, OSError) as error:
+    except (KeyError, ValueError, TypeError, OSError, EOFError, RecursionError, tarfile.TarError) as error:
         raise UsageError(f"{source}: not the Keras ResNet-50 ({error!r}). {_REMEDY}.") from error
     metadata = {"mean": json.dumps(MEAN), "std": json.dumps(STD), "strides_first": "true"}
     with replacing(out) as temporary:

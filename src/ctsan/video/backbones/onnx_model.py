@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
 from ctsan.errors import UsageError, did_you_mean
+from ctsan.io.extras import extra
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
@@ -22,7 +23,8 @@ def read_model(path: Path) -> ModelProto:
     Raises:
         UsageError: it is not an ONNX file, or its tensors are missing or outside its folder.
     """
-    import onnx
+    with extra("onnx", "A network in an ONNX file"):
+        import onnx
 
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file. Name an ONNX file: onnx:FILE")

@@ -9,7 +9,6 @@ An optional FILE.json beside FILE overrides what is detected:
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 
 from ctsan.errors import UsageError, did_you_mean
+from ctsan.io.reading import DamagedFileError, read_json_object
 from ctsan.video.backbones.onnx_model import keep_output, model_up_to, network_files, read_model
 from ctsan.video.backbones.preprocessing import Array
 from ctsan.video.backbones.registry import IMAGENET_MEAN, IMAGENET_STD
@@ -103,13 +103,11 @@ def _read_options(path: Path) -> Mapping[str, Any]:
     Raises:
         UsageError: the file is damaged, or has an unknown key or an invalid value.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
     try:
-        options = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(options, dict):
-            raise ValueError("no object")
-    except (OSError, ValueError) as error:
+        options = read_json_object(path)
+    except DamagedFileError as error:
         raise UsageError(
             f'{path}: not a JSON object ({error}). Write one such as {{"size": 224}}.'
         ) from error

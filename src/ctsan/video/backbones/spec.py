@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import nn
 
+    from ctsan.io.onnx_graph import Graph
+
 Colour = tuple[float, float, float]  # red, green and blue, for pixels from 0 to 255
 
 InputLayout = Literal["NCHW", "NHWC"]
@@ -50,6 +52,7 @@ class BackboneSpec:
     packaged: Callable[[], Path] | None = None  # the weights that come with ctsan; None if a file is needed
     weights: str = "--weights FILE"  # where the weights come from, for messages
     load: Callable[[Path], nn.Module] | None = None  # loads a module (N, 3, size, size) -> (N, C, h, w)
+    build_graph: Callable[[Path, BackboneSpec], Graph] | None = None  # the ONNX graph, without PyTorch
     graph: GraphSpec | None = None  # instead of `load`, if the weights are an ONNX file
 
     @property

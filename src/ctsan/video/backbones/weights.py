@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctsan.errors import UsageError
+from ctsan.io.arrays import open_tensors
+from ctsan.io.reading import DamagedFileError, check_regular
 from ctsan.video.backbones.spec import Colour
 
 if TYPE_CHECKING:
@@ -16,12 +19,21 @@ if TYPE_CHECKING:
 
 
 def files_digest(files: Iterable[Path]) -> str:
-    """sha256 of the concatenated files."""
+    """sha256 of the concatenated files.
+
+    Raises:
+        UsageError: one is missing, not a regular file, or cannot be read.
+    """
     digest = hashlib.sha256()
     for path in files:
-        with path.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
+        try:
+            check_regular(path)
+            with path.open("rb") as file:
+                while chunk := file.read(1 << 20):
+                    digest.update(chunk)
+        except (DamagedFileError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(f"{path}: {reason}. Check the path and its permissions.") from error
     return digest.hexdigest()
 
 
@@ -34,17 +46,16 @@ def read_state(weights: Path) -> Mapping[str, Tensor]:
     import torch
 
     if weights.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         try:
-            return load_file(weights)
-        except SafetensorError as error:
-            raise UsageError(
-                f"{weights}: a damaged safetensors file ({error}). Download it again."
-            ) from error
+            with open_tensors(weights, framework="pt") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except DamagedFileError as error:
+            raise _damaged(weights, error) from error
     try:
+        check_regular(weights)
         state = torch.load(weights, map_location="cpu", weights_only=True)  # runs no code
+    except DamagedFileError as error:
+        raise _damaged(weights, error) from error
     except Exception as error:
         raise UsageError(
             f"{weights}: not a file of plain tensors ({type(error).__name__}). "
@@ -63,16 +74,36 @@ def read_metadata(weights: Path) -> Mapping[str, str]:
     """
     if weights.suffix != ".safetensors":
         return {}
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(weights, framework="numpy") as file:
+        with open_tensors(weights) as file:
             return file.metadata() or {}
-    except SafetensorError as error:
-        raise UsageError(f"{weights}: a damaged safetensors file ({error}). Download it again.") from error
+    except DamagedFileError as error:
+        raise _damaged(weights, error) from error
 
 
-def colour(text: str) -> Colour:
-    """Parse a JSON list of red, green and blue."""
-    red, green, blue = json.loads(text)
-    return float(red), float(green), float(blue)
+def read_normalisation(weights: Path) -> tuple[Colour, Colour] | None:
+    """The mean and std of red, green and blue in the metadata of a safetensors file; None if there are none.
+
+    Raises:
+        UsageError: the file is damaged, or they are not three numbers each.
+    """
+    metadata = read_metadata(weights)
+    if "mean" not in metadata:
+        return None
+    try:
+        return _colour(metadata["mean"]), _colour(metadata["std"])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{weights}: the mean or std in its metadata is not a list of three numbers. Convert it again."
+        ) from error
+
+
+def _colour(text: str) -> Colour:
+    red, green, blue = map(float, json.loads(text))
+    if not all(map(math.isfinite, (red, green, blue))):
+        raise ValueError
+    return red, green, blue
+
+
+def _damaged(weights: Path, error: DamagedFileError) -> UsageError:
+    return UsageError(f"{weights}: a damaged weights file ({error}). Download it again.")

@@ -1,0 +1,178 @@
+"""Read a query as it was typed: correct misspelt words, and split compounds, into words that a model knows.
+
+Only words of the models' vocabularies and their counts in training captions are used. The rules were chosen
+on made misspellings of caption words: bench/spelling.py, docs/search.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ctsan.errors import UsageError
+from ctsan.inference.loaded_model import LoadedModel
+from ctsan.text.tokens import tokenize
+
+_MIN_LETTERS = 4  # of a word that is corrected
+_MIN_LETTERS_TWICE = 7  # of one that may differ in two letters
+_RARE = 20  # known words with fewer mentions in captions may be misspelt
+_COMMON = 100  # mentions of what a rare known word is corrected to, and times as many as its own
+_LEAST = 4  # mentions of what an unknown word is corrected to: rarer words are more often misspelt themselves
+_COMMON_PIECE = 20  # mentions of a piece of a compound
+_MIN_PIECE = 3  # letters
+_MIN_TOLD_LANGUAGE = 3  # words from which the language of a query is judged
+_MIN_KNOWN = 0.5  # share of them
+_MIN_VOCABULARY = 5_000  # words of a vocabulary that tells a language
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    typed: str
+    read_as: str  # one word, or two
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuery:
+    text: str  # what is searched for
+    corrections: tuple[Correction, ...] = ()
+    unknown: tuple[str, ...] = ()  # words of the text that no model knows
+
+    @property
+    def is_corrected(self) -> bool:
+        return bool(self.corrections)
+
+
+class QueryReader:
+    """Reads queries for some models, with the words that any of them knows.
+
+    Args:
+        suggest: the words nearest to a misspelt one, at most so many letters away; None for rapidfuzz.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[LoadedModel],
+        suggest: Callable[[str, int], list[tuple[str, int]]] | None = None,
+    ) -> None:
+        self.counts: dict[str, int] = {}
+        for model in models:
+            for word, count in zip(model.vocabulary.words, model.vocabulary.counts, strict=True):
+                self.counts[word] = max(count, self.counts.get(word, 0))
+        self._suggest = suggest or self._nearest
+
+    def read(self, query: str) -> ReadQuery:
+        """Correct a query.
+
+        Raises:
+            UsageError: it has no words, no known ones, or seems to be in another language.
+        """
+        words = tokenize(query)
+        if not words:
+            raise UsageError(f"The query has no words ({query!r}). Write a sentence, such as 'a dog runs'.")
+        self._check_language(words)
+        read = [(word, self.correct(word)) for word in words]
+        corrections = tuple(
+            dict.fromkeys(Correction(word, other) for word, other in read if other not in (word, None))
+        )
+        unknown = tuple(dict.fromkeys(word for word, other in read if other is None))
+        if len(unknown) == len(set(words)):
+            raise UsageError(
+                f"None of these words is known to the model: {', '.join(unknown)}. Say it in more common "
+                "words."
+            )
+        text = " ".join(other or word for word, other in read) if corrections else query
+        return ReadQuery(text, corrections, unknown)
+
+    def correct(self, word: str) -> str | None:
+        """The word itself, what it is read as, or None if nothing is near it."""
+        count = self.counts.get(word)
+        if count is not None:
+            return word if count >= _RARE else self._misspelt(word) or word
+        parts = word.replace("'", "-").split("-")
+        if len(parts) > 1:
+            known = [part for part in parts if part in self.counts]
+            return " ".join(known) if known else None
+        if len(word) < _MIN_LETTERS or not word.isalpha():
+            return None
+        return self._best(word, 1) or self._split(word) or self._best(word, 2)
+
+    def _check_language(self, words: Sequence[str]) -> None:
+        """Raise an error if hardly any word is known, or if they are in another script."""
+        if len(self.counts) < _MIN_VOCABULARY:
+            return
+        foreign = [word for word in words if not any(letter < "ɐ" for letter in word if letter.isalpha())]
+        foreign = [word for word in foreign if any(map(str.isalpha, word)) and word not in self.counts]
+        if len(foreign) > len(words) / 2:
+            raise UsageError(
+                "The query is in a script of which the model knows no words. Ask in the language of its "
+                "training captions, which for the bundled model is English."
+            )
+        known = [word for word in words if word in self.counts or not word.isalpha()]
+        if len(words) >= _MIN_TOLD_LANGUAGE and len(known) < _MIN_KNOWN * len(words):
+            strange = ", ".join(word for word in words if word not in self.counts)
+            raise UsageError(
+                f"Hardly any word of the query is known to the model (unknown: {strange}), so it may be in "
+                "another language. Ask in that of the training captions, which for the bundled model is "
+                "English."
+            )
+
+    def _misspelt(self, word: str) -> str | None:
+        """What a rare known word is a misspelling of: a common one with one letter more, or two swapped.
+
+        Words that differ in a letter, or lack one of the typed word, are more often words of their own.
+        """
+        if len(word) < _MIN_LETTERS + 1 or not word.isalpha():
+            return None
+        near = [
+            other
+            for other, _ in self._suggest(word, 1)
+            if self.counts[other] >= _COMMON * max(1, self.counts[word])
+            and other[0] == word[0]
+            and (len(other) > len(word) or sorted(other) == sorted(word))
+        ]
+        return max(near, key=self.counts.__getitem__, default=None)
+
+    def _best(self, word: str, distance: int) -> str | None:
+        if distance == 2 and len(word) < _MIN_LETTERS_TWICE:
+            return None
+        near = self._suggest(word, distance)
+        if not near:
+            return None
+        return min(near, key=lambda each: (each[1], each[0][0] != word[0], -self.counts[each[0]], each[0]))[0]
+
+    def _split(self, word: str) -> str | None:
+        """Two common words that are written together."""
+        pieces = [(word[:cut], word[cut:]) for cut in range(_MIN_PIECE, len(word) - _MIN_PIECE + 1)]
+        rarest = {pair: min(self.counts.get(piece, 0) for piece in pair) for pair in pieces}
+        best = max(pieces, key=rarest.__getitem__, default=None)
+        return " ".join(best) if best and rarest[best] >= _COMMON_PIECE else None
+
+    def _nearest(self, word: str, distance: int) -> list[tuple[str, int]]:
+        return _within(word, self._candidates, distance)
+
+    @cached_property
+    def _candidates(self) -> list[str]:
+        """Words that others are corrected to."""
+        return [
+            word
+            for word, count in self.counts.items()
+            if count >= _LEAST and len(word) >= _MIN_LETTERS and word.isalpha()
+        ]
+
+
+def nearest_spelling(word: str, among: Sequence[str]) -> str | None:
+    """The word with the nearest spelling, the first of several; None if none is near."""
+    if not len(word) >= _MIN_LETTERS:
+        return None
+    near = _within(word, among, 1) or (_within(word, among, 2) if len(word) >= _MIN_LETTERS_TWICE else [])
+    return min(near, key=lambda each: (each[1], each[0][0] != word[0]))[0] if near else None
+
+
+def _within(word: str, among: Sequence[str], distance: int) -> list[tuple[str, int]]:
+    """Words with at most so many inserted, deleted, replaced or swapped letters, and how many they have."""
+    from rapidfuzz import process  # not at the top: most queries need none
+    from rapidfuzz.distance import OSA
+
+    near = process.extract(word, among, scorer=OSA.distance, score_cutoff=distance, limit=None)
+    return [(other, int(apart)) for other, apart, _ in near if apart > 0]
