@@ -1,121 +1,109 @@
-"""Arrays stored for each shot, and the query vector they are compared with.
+"""Arrays stored for each shot, and the query vector that `vectors` are compared with.
 
-vectors                  searched by the first stage: joint embeddings, then a sketch of the concept words
-concepts, confidences    the top concept words, averaged over the runs with a detector
+vectors                  joint embeddings, which both stages of a search compare
+concepts, confidences    the top concept words, averaged over the models with a detector
+candidates, candidate_confidences    the surest of all concept words: see candidates.py
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from ctsan.inference.ensemble import concepts_seen, runs_covering_query
-from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.runs.trained_run import TrainedRun
-from ctsan.tasks.scoring import encode_sentences
-from ctsan.text.tokens import tokenize
+from ctsan.inference.ensemble import covers_query, detected_concepts, word_ids
+from ctsan.inference.loaded_model import Captioner, ClipEncoding, JointEmbedding, LoadedModel
+from ctsan.runs.trained_run import answering
+from ctsan.search.candidates import concepts_to_candidates
+
+if TYPE_CHECKING:
+    from ctsan.inference.encoded_clip import EncodedClip
 
 Vector = NDArray[np.float32]
 
-ARRAY_NAMES = ("vectors", "concepts", "confidences")
-
-_SKETCH_DIM = 64
-_SKETCH_WEIGHT = 0.15  # relative to the cosine of the joint embeddings
 _NO_CONCEPT = -1  # pads rows with fewer concept words than columns
 
 
-def concept_words(runs: Sequence[TrainedRun]) -> list[str]:
-    """The concept vocabularies of all runs with a detector, merged."""
-    detecting = [run for run in runs if run.loaded.model.clip_encoder.detector is not None]
-    return list(dict.fromkeys(word for run in detecting for word in run.loaded.words.concepts.words))
+def concept_words(models: Sequence[LoadedModel]) -> list[str]:
+    """The concept vocabularies of all models with a detector, merged."""
+    detecting = [model for model in models if model.has_detector]
+    return list(dict.fromkeys(word for model in detecting for word in model.concepts.words))
 
 
-@torch.inference_mode()
+def joint_embeddings(models: Sequence[LoadedModel]) -> list[JointEmbedding]:
+    return [model for model in models if isinstance(model, JointEmbedding)]
+
+
+def vector_dim(models: Sequence[LoadedModel]) -> int:
+    """The number of columns of `vectors`."""
+    return sum(model.joint_dim for model in joint_embeddings(models))
+
+
 def shot_arrays(
-    runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding], words: Sequence[str]
+    models: Sequence[LoadedModel], shots: Sequence[EncodedClip], words: Sequence[str]
 ) -> dict[str, NDArray[np.generic]]:
-    """The arrays to store for a batch of shots, one row each, by the names in `ARRAY_NAMES`.
+    """The arrays to store for a batch of shots, one row each, by the names in `library_format.ARRAY_NAMES`.
 
     Args:
-        encodings: one per run.
         words: the output of `concept_words`.
     """
-    word_ids = {word: word_id for word_id, word in enumerate(words)}
-    num_shots = len(encodings[0].concepts)
+    from ctsan.inference.encoded_clip import encode_together  # not at the top: queries decode no clip
+
+    encodings = [encode_together(shots, model) for model in models]
+    ids = {word: word_id for word_id, word in enumerate(words)}
     num_columns = max(encoding.concept_words.shape[1] for encoding in encodings)
-    concepts = np.full((num_shots, num_columns), _NO_CONCEPT, np.int32)
-    confidences = np.zeros((num_shots, num_columns), np.float16)
-    sketches = []
-    for row in range(num_shots):
-        detected = concepts_seen(runs, encodings, row)
-        concepts[row, : len(detected)] = [word_ids[concept.word] for concept in detected]
+    concepts = np.full((len(shots), num_columns), _NO_CONCEPT, np.int32)
+    confidences = np.zeros((len(shots), num_columns), np.float16)
+    candidates = []
+    for row, shot in enumerate(shots):
+        own = [shot.encoding(model) for model in models]
+        detected = detected_concepts(models, own)
+        all_detected = detected_concepts(models, own, all_candidates=True)
+        candidates.append({concept.word: concept.confidence for concept in all_detected})
+        concepts[row, : len(detected)] = [ids[concept.word] for concept in detected]
         confidences[row, : len(detected)] = [concept.confidence for concept in detected]
-        sketches.append(sketch({concept.word: concept.confidence for concept in detected}))
-    joint = embed_clips(runs, encodings)
     return {
-        "vectors": np.concatenate([joint, np.stack(sketches)], axis=1).astype(np.float16),
+        "vectors": embed_clips(models, encodings).astype(np.float16),
         "concepts": concepts,
         "confidences": confidences,
+        **concepts_to_candidates(candidates, words),
     }
 
 
-def embed_clips(runs: Sequence[TrainedRun], encodings: Sequence[ClipEncoding]) -> Vector:
-    """Concatenated joint embeddings. The inner product with `embed_query` is the runs' mean cosine."""
+def shot_captions(models: Sequence[LoadedModel], shots: Sequence[EncodedClip]) -> list[str | None]:
+    """A caption of each shot, as `ctsan describe` gives it; None if no model describes, or finds no words."""
+    from ctsan.inference.captioning import caption_together
+
+    if not any(isinstance(model, Captioner) for model in models):
+        return [None] * len(shots)
+    hypotheses = caption_together(answering(models, "describe"), shots)
+    return [best[0].text if best else None for best in hypotheses]
+
+
+def embed_clips(models: Sequence[LoadedModel], encodings: Sequence[ClipEncoding]) -> Vector:
+    """Concatenated joint embeddings. The inner product with `embed_query` is the models' mean cosine."""
     embeddings = [
-        run.loaded.model.embed_clips(encoding)
-        for run, encoding in zip(runs, encodings, strict=True)
-        if run.task == "embed"
+        model.embed_clips(encoding)
+        for model, encoding in zip(models, encodings, strict=True)
+        if isinstance(model, JointEmbedding)
     ]
-    joint: Vector = torch.cat(embeddings, dim=1).float().cpu().numpy()
+    joint: Vector = np.concatenate(embeddings, axis=1)
     return joint / np.float32(len(embeddings) ** 0.5)
 
 
-def embed_runs_covering_query(runs: Sequence[TrainedRun], query: str) -> list[TrainedRun]:
-    """The 'embed' runs whose vocabulary covers the query."""
-    return runs_covering_query([run for run in runs if run.task == "embed"], query)
-
-
-@torch.inference_mode()
-def embed_query(runs: Sequence[TrainedRun], query: str) -> Vector:
+def embed_query(models: Sequence[LoadedModel], query: str) -> Vector:
     """Concatenated joint embeddings of a query.
 
-    Runs whose vocabulary does not cover the query contribute zeros; the others are scaled up to compensate.
+    Models whose vocabulary does not cover the query contribute zeros; the others are scaled up to
+    compensate.
     """
-    covering = embed_runs_covering_query(runs, query)
-    embeddings = []
-    for run in runs:
-        if run.task == "embed":
-            loaded = run.loaded
-            words = encode_sentences([query], loaded.words.vocabulary, max_words=loaded.max_words)
-            device = loaded.model.clip_encoder.candidate_words.device
-            embeddings.append(loaded.model.embed_sentences(words.to(device)) * (run in covering))
-    joint: Vector = torch.cat(embeddings, dim=1)[0].float().cpu().numpy()
-    return joint * np.float32(len(embeddings) ** 0.5 / len(covering))
-
-
-def query_vector(runs: Sequence[TrainedRun], query: str, words: Sequence[str]) -> Vector:
-    """The vector that the first stage compares with the stored `vectors`."""
-    query_concepts = sorted(set(tokenize(query)) & set(words))
-    weight = max(len(query_concepts), 1) ** -0.5
-    return np.concatenate([embed_query(runs, query), sketch(dict.fromkeys(query_concepts, weight))])
-
-
-def sketch(words: Mapping[str, float]) -> Vector:
-    """Project weighted words onto `_SKETCH_DIM` dimensions; inner products are approximately preserved."""
-    total = np.zeros(_SKETCH_DIM, np.float32)
-    for word, weight in words.items():
-        total += np.float32(weight) * _direction(word)
-    return total * np.float32(_SKETCH_WEIGHT**0.5)
-
-
-@cache
-def _direction(word: str) -> Vector:
-    """A unit vector of pseudo-random signs, derived from the word; two words are nearly orthogonal."""
-    digest = hashlib.shake_256(word.encode(errors="surrogatepass")).digest(_SKETCH_DIM // 8)
-    signs = np.unpackbits(np.frombuffer(digest, np.uint8)).astype(np.float32) * 2 - 1
-    return signs / np.float32(_SKETCH_DIM**0.5)
+    embeddings = joint_embeddings(models)
+    covers = covers_query(embeddings, [query])[:, 0]
+    parts = [
+        model.embed_sentences(word_ids(model, [query]))[0] * np.float32(is_covered)
+        for model, is_covered in zip(embeddings, covers, strict=True)
+    ]
+    joint: Vector = np.concatenate(parts)
+    return joint * np.float32(len(embeddings) ** 0.5 / covers.sum())

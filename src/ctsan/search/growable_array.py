@@ -3,37 +3,63 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from ctsan.io.arrays import read_array
+from ctsan.io.atomic import storage_errors
+from ctsan.io.reading import DamagedFileError
 
-def write_rows(file: Path, first: int, rows: NDArray[np.generic]) -> None:
+
+def write_rows(file: Path, first: int, rows: NDArray[np.generic], mode: int = 0o600) -> None:
     """Write rows from row `first` on and truncate the file after them; create it if needed.
 
-    Readers must know the number of valid rows: a killed process may have left extra ones.
+    Readers must know the number of valid rows: a killed process may have left extra ones. At every moment the
+    file has as many rows as its header says, so that readers may open it. The caller syncs it.
+
+    Args:
+        mode: permissions of a new file.
+
+    Raises:
+        StorageError: the disk is full, or the file cannot be written to.
     """
-    header = _header(rows, first + len(rows))
-    with file.open("r+b" if file.exists() else "x+b") as stream:
-        stream.seek(len(header) + first * _row_bytes(rows))
-        stream.write(np.ascontiguousarray(rows).tobytes())
-        stream.truncate()
-        stream.seek(0)
-        stream.write(header)
+    start = len(_header(rows, first)) + first * _row_bytes(rows)
+    with storage_errors(file):
+        is_new = not file.exists()
+        with os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode), "r+b") as stream:
+            if is_new:
+                os.fchmod(stream.fileno(), mode)  # whatever the umask is
+            if stream.seek(0, os.SEEK_END) > start:
+                _write_header(stream, rows, first)
+            stream.truncate(start)
+            stream.seek(start)
+            stream.write(np.ascontiguousarray(rows).tobytes())
+            stream.flush()
+            _write_header(stream, rows, first + len(rows))
 
 
 def read_rows(file: Path, count: int) -> NDArray[np.generic]:
-    """Memory-map the first `count` rows of a file."""
-    with file.open("rb") as stream:
-        version = npy.read_magic(stream)
-        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = read_header(stream)
-        offset = stream.tell()
-    if count == 0 or 0 in shape[1:]:  # an empty array cannot be mapped
-        return np.zeros((count, *shape[1:]), dtype)
-    return np.memmap(file, dtype, "r", offset, (count, *shape[1:]))
+    """Memory-map the first `count` rows of a file.
+
+    Raises:
+        DamagedFileError: it is missing or no array of rows, or has fewer.
+    """
+    array = read_array(file)
+    if array.ndim == 0 or not array.flags.c_contiguous:
+        raise DamagedFileError("it is not an array of rows")
+    if len(array) < count:
+        raise DamagedFileError(f"it has {len(array):,} rows, and the records speak of {count:,}")
+    return np.asarray(array)[:count]  # slices of `np.memmap` are slow
+
+
+def _write_header(stream: io.BufferedRandom, rows: NDArray[np.generic], count: int) -> None:
+    stream.seek(0)
+    stream.write(_header(rows, count))
+    stream.flush()
 
 
 def _header(rows: NDArray[np.generic], count: int) -> bytes:

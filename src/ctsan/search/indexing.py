@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from ctsan.data.corpus import CLIP_SUFFIXES
-from ctsan.data.readers.files import files_below
 from ctsan.errors import Problem, UsageError, VideoError
+from ctsan.inference.encoded_clip import EncodedClip
 from ctsan.inference.featurizer import ClipFeaturizer
-from ctsan.runs.run_folder import weights_digest
-from ctsan.runs.trained_run import TrainedRun, load_runs, naming_concepts
-from ctsan.search.ann_index import build_index
-from ctsan.search.encodings import concept_words, shot_arrays
-from ctsan.search.library import (
-    FileRecord,
-    Library,
-    RunFingerprint,
-    ShotArrays,
-    is_library,
-    open_for_writing,
+from ctsan.inference.loaded_model import LoadedModel
+from ctsan.search.encodings import concept_words, shot_arrays, shot_captions, vector_dim
+from ctsan.search.library_format import FileRecord, ShotArrays, ShotDetails
+from ctsan.search.listing import (
+    Listing,
+    find_gone,
+    find_missing,
+    find_unmounted,
+    list_clips,
+    mount_points,
+    never_indexed,
+    skipped_line,
 )
-from ctsan.search.segments import NewClip, Segment, Segmenter, segment_clips
+from ctsan.search.models import load_search_models, run_fingerprints, stored_folders
+from ctsan.search.opening import LibraryAddress, has_library, open_for_writing, open_library
+from ctsan.search.segments import NewClip, Segment, Segmenter, reader_version, segment_clips
+from ctsan.search.store import LibraryWriting
 from ctsan.video.frames import probe
 from ctsan.video.shots import Shot
 
@@ -48,6 +53,7 @@ class Outcome:
     file: Path
     shots: int = 0
     is_known: bool = False  # unchanged, renamed or a copy: nothing was decoded
+    is_completed: bool = False  # it was searchable, and its captions and thumbnails are new
     error: str | None = None
 
 
@@ -60,95 +66,135 @@ class Report:
     dropped: int
     seconds: float
     errors: dict[Path, str]
+    completed: int = 0  # of the new: searchable before, without captions and thumbnails
+    incomplete: int = 0  # files that still lack them, because they are in other folders or cannot be read
+    skipped: dict[str, int] = field(
+        default_factory=dict
+    )  # files that are no clips, by suffix; see `list_clips`
+
+
+class _FileIdentity(NamedTuple):
+    """Differs after a file was written or replaced."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> _FileIdentity:
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class _HashedFile:
     record: FileRecord
+    identity: _FileIdentity
     digest: str
     clip: NewClip | None  # None if the content is in the library, or earlier in the same batch
+
+    def has_changed(self) -> bool:
+        """Whether the file is another than the one that was hashed, or out of reach."""
+        try:
+            return _FileIdentity.of(self.record.path.stat()) != self.identity
+        except OSError:
+            return True
 
 
 def index_folders(
     folders: Sequence[Path],
-    library: Path,
+    library: LibraryAddress,
     *,
     models: Sequence[Path],
     weights: Path | None = None,
     ray: str | None = None,
+    drop_unmounted: bool = False,
     on_start: Callable[[int], object] | None = None,
     on_file: Callable[[Outcome], object] | None = None,
 ) -> Report:
     """Update a library with the contents of the given folders; files of other folders stay.
 
-    If the process is stopped, the same call continues from there and ends with the same store.
+    If the process is stopped, the same call continues from there and ends with the same store. Files whose
+    numbers in the library are damaged are encoded again, wherever they are.
 
     Args:
+        library: its folder, or where it is in PostgreSQL: see `library_address`.
         models: 'embed' runs, and optionally runs with a concept detector. Empty: those of the library.
         weights: the backbone's weights, if they are not installed with ctsan.
         ray: address of the Ray cluster that decodes and computes features, see `ray_backend`; None computes
             in this process.
+        drop_unmounted: also drop files of disks that are not mounted now.
         on_start: called with the number of files.
         on_file: called after each file.
 
     Raises:
         UsageError: there is no 'embed' run, there is nothing to index, or Ray cannot be used.
         StoreError: the library cannot be used.
+        StorageError: the disk is full. The same call continues.
     """
     started = time.monotonic()
-    runs = load_search_runs(models or [Path(run.folder) for run in Library(library).runs])
-    problems: list[Problem] = []
-    files = _clips_below(folders, problems)
-    if not files and not is_library(library):  # do not create an empty library
-        raise _nothing_to_index(folders, [*problems, *_missing(folders, ())])
-    with open_for_writing(library, runs=run_fingerprints(runs), words=concept_words(runs)) as store:
+    loaded = load_search_models(models or _stored_runs(library))
+    listing = list_clips(folders)
+    if not listing.clips and not has_library(library):  # do not create an empty library
+        raise _nothing_to_index(folders, listing, [*listing.problems, *never_indexed(listing, ())])
+    runs, words = run_fingerprints(loaded), concept_words(loaded)
+    with open_for_writing(library, runs=runs, words=words, dim=vector_dim(loaded)) as store:
         indexed = store.files()
-        roots = [folder.resolve() for folder in folders]
-        gone = [path for path in indexed if path not in files and any(map(path.is_relative_to, roots))]
-        problems += _missing(folders, indexed)
+        unmounted = [] if drop_unmounted else find_unmounted(store.mounts())
+        problems = [*listing.problems, *never_indexed(listing, indexed)]
+        gone = find_gone(indexed, listing, unmounted, problems)
+        lost = set(store.lost_files()).difference(listing.clips, gone)
+        gone += find_missing(lost, unmounted)
+        files = sorted({*listing.clips, *lost}.difference(gone))
         if not files and not gone:
-            raise _nothing_to_index(folders, problems)
+            raise _nothing_to_index(folders, listing, problems)
         if on_start:
             on_start(len(files))
+        reader = reader_version()
+        for path in (*store.unread_files(reader), *store.incomplete_files()):
+            del indexed[path]
         outcomes = []
-        with _open_indexer(store, runs, weights, ray) as indexer:
+        with _open_indexer(store, loaded, weights, ray) as indexer:
             for outcome in indexer.index(files, indexed):
                 outcomes.append(outcome)
                 if on_file:
                     on_file(outcome)
-        gone += _moved(store, set(files))
+        store.add_mounts(mount_points(listing.clips))
+        gone += find_missing(set(store.copies()).difference(files, gone), unmounted)
         store.drop(gone)
-        store.compact()  # before building the index, which is valid for one revision only
-        build_index(store)
+        store.optimise()
         errors = store.errors()
         errors |= {outcome.file: outcome.error for outcome in outcomes if outcome.error}
         errors |= {problem.file: str(problem) for problem in problems}
         return Report(
             files=len(store.files()) - len(store.errors()),
-            shots=len(store.rows()),
+            shots=store.num_shots(),
             new=sum(not outcome.is_known and outcome.error is None for outcome in outcomes),
             known=sum(outcome.is_known for outcome in outcomes),
             dropped=len(gone),
             seconds=time.monotonic() - started,
             errors=errors,
+            completed=sum(outcome.is_completed for outcome in outcomes),
+            incomplete=len(store.incomplete_files()),
+            skipped=dict(listing.skipped),
         )
 
 
 @contextmanager
 def _open_indexer(
-    store: Library, runs: Sequence[TrainedRun], weights: Path | None, ray: str | None
+    store: LibraryWriting, models: Sequence[LoadedModel], weights: Path | None, ray: str | None
 ) -> Iterator[_Indexer]:
     featurizer = ClipFeaturizer(weights)
-    for run in runs:
-        featurizer.backbone(run.recipe)  # raises before any work if the weights are missing
+    for model in models:
+        featurizer.backbone(model.recipe)  # raises before any work if the weights are missing
     if ray is None:
-        segment = partial(segment_clips, runs=runs, featurizer=featurizer)
-        yield _Indexer(store, runs, featurizer, segment, file_batch=_FILE_BATCH)
+        segment = partial(segment_clips, models=models, featurizer=featurizer)
+        yield _Indexer(store, models, segment, file_batch=_FILE_BATCH)
         return
     from ctsan.search.ray_backend import ray_segmenter
 
-    with ray_segmenter(ray, runs, weights) as segment_on_ray:
-        yield _Indexer(store, runs, featurizer, segment_on_ray, file_batch=_RAY_FILE_BATCH)
+    with ray_segmenter(ray, models, weights) as segment_on_ray:
+        yield _Indexer(store, models, segment_on_ray, file_batch=_RAY_FILE_BATCH)
 
 
 class _Indexer:
@@ -160,33 +206,59 @@ class _Indexer:
 
     def __init__(
         self,
-        store: Library,
-        runs: Sequence[TrainedRun],
-        featurizer: ClipFeaturizer,
+        store: LibraryWriting,
+        models: Sequence[LoadedModel],
         segment: Segmenter,
         *,
         file_batch: int,
     ) -> None:
-        self.store, self.runs, self.featurizer = store, runs, featurizer
+        self.store, self.models = store, models
         self.segment, self.file_batch = segment, file_batch
-        self.words = store.words
+        self.words, self.reader = store.words, reader_version()
 
     def index(self, files: Sequence[Path], indexed: dict[Path, FileRecord]) -> Iterator[Outcome]:
+        """Index files in order.
+
+        Args:
+            indexed: records of files that need not be looked at again if they are unchanged.
+        """
         for batch in _batches(files, self.file_batch):
-            batch_digests: set[str] = set()
-            entries = [self._hash(path, indexed.get(path), batch_digests) for path in batch]
-            new_clips = [entry.clip for entry in entries if isinstance(entry, _HashedFile) and entry.clip]
-            by_clip = groupby(self.segment(new_clips), key=lambda segment: segment.path)
-            for entry in entries:
-                if isinstance(entry, Outcome):
-                    yield entry
-                elif entry.clip is None:
-                    self.store.link(entry.record, entry.digest)
-                    yield Outcome(entry.record.path, is_known=True)
-                else:
-                    path, segments = next(by_clip)
-                    assert path == entry.clip.path  # segmenters keep the order
-                    yield self._store_segments(entry, segments)
+            again: list[Path] = []
+            yield from self._index_batch(batch, indexed, again)
+            for path in again:
+                changed: list[Path] = []
+                yield from self._index_batch([path], indexed, changed)
+                yield from (Outcome(path, error=_keeps_changing(path)) for path in changed)
+
+    def _index_batch(
+        self, files: Sequence[Path], indexed: dict[Path, FileRecord], again: list[Path]
+    ) -> Iterator[Outcome]:
+        """Index a batch of files.
+
+        Args:
+            again: gets the files that changed meanwhile, and copies of files that were out of reach.
+        """
+        batch_digests: set[str] = set()
+        entries = [self._hash(path, indexed.get(path), batch_digests) for path in files]
+        new_clips = [entry.clip for entry in entries if isinstance(entry, _HashedFile) and entry.clip]
+        by_clip = groupby(self.segment(new_clips), key=lambda segment: segment.path)
+        for entry in entries:
+            if isinstance(entry, Outcome):
+                yield entry
+                continue
+            outcome: Outcome | None = None
+            if entry.clip is not None:
+                path, segments = next(by_clip)
+                assert path == entry.clip.path  # segmenters keep the order
+                outcome = self._store_segments(entry, segments)
+            elif self.store.has_content(entry.digest, self.reader) and self.store.link(
+                entry.record, entry.digest
+            ):
+                outcome = Outcome(entry.record.path, is_known=True)
+            if outcome is None:
+                again.append(entry.record.path)
+            else:
+                yield outcome
 
     def _hash(
         self, path: Path, previous: FileRecord | None, batch_digests: set[str]
@@ -194,92 +266,105 @@ class _Indexer:
         """Compare size and mtime; hash the file if they differ, and add the digest to `batch_digests`."""
         try:
             status = path.stat()  # before hashing, so that a later write is detected next time
-            record = FileRecord(path, status.st_size, status.st_mtime_ns)
+            record = FileRecord.of(path, status)
             if record == previous:
                 return Outcome(path, is_known=True)
-            with path.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        except OSError as error:
-            reason = error.strerror or str(error)
-            return Outcome(path, error=f"{path}: it cannot be read ({reason}). Change its permissions.")
-        is_known = digest in batch_digests or self.store.has_content(digest)
+            digest = _digest(path)
+        except (OSError, ValueError) as error:
+            return Outcome(path, error=_cannot_read(path, error))
+        is_known = digest in batch_digests or self.store.has_content(digest, self.reader)
         batch_digests.add(digest)
-        return _HashedFile(record, digest, None if is_known else NewClip(path, _duration(path)))
+        clip = None if is_known else NewClip(path, _duration(path))
+        return _HashedFile(record, _FileIdentity.of(status), digest, clip)
 
-    def _store_segments(self, file: _HashedFile, segments: Iterator[Segment]) -> Outcome:
+    def _store_segments(self, file: _HashedFile, segments: Iterator[Segment]) -> Outcome | None:
+        """Encode and store a file; None if it is another by now than the one that was hashed."""
         shots: list[Shot] = []
         arrays: list[ShotArrays] = []
+        details: list[ShotDetails] = []
         for batch in _batches(segments, _SHOT_BATCH):
-            features = []
+            clips = []
             for segment in batch:
                 if isinstance(segment.result, str):
-                    self.store.add(file.record, file.digest, [], {}, segment.result)
-                    return Outcome(file.record.path, error=segment.result)
+                    return self._store_error(file, segment.result, segment.is_unavailable)
                 shots.append(segment.result[0])
-                features.append(segment.result[1])
-            arrays.append(shot_arrays(self.runs, self.featurizer.encode(features, self.runs), self.words))
-        self.store.add(file.record, file.digest, shots, _concatenate(arrays))
-        return Outcome(file.record.path, shots=len(shots))
+                clips.append(EncodedClip(segment.result[1]))
+            arrays.append(shot_arrays(self.models, clips, self.words))
+            captions = shot_captions(self.models, clips)
+            thumbnails = [segment.thumbnail for segment in batch]
+            details += map(ShotDetails, captions, thumbnails)
+        if file.has_changed():
+            return None
+        is_completed = self.store.has_shots(file.digest)
+        self.store.add(file.record, file.digest, shots, _concatenate(arrays), details=details)
+        return Outcome(file.record.path, shots=len(shots), is_completed=is_completed)
+
+    def _store_error(self, file: _HashedFile, error: str, is_unavailable: bool) -> Outcome | None:
+        """Store an error of the content: the file can be read, and is the one that was hashed."""
+        path = file.record.path
+        if is_unavailable:
+            return Outcome(path, error=error)
+        try:
+            if _digest(path) != file.digest or file.has_changed():
+                return None
+        except (OSError, ValueError) as unavailable:
+            return Outcome(path, error=_cannot_read(path, unavailable))
+        # Another reader has read it: keep what it found.
+        if self.store.has_shots(file.digest) and self.store.link(file.record, file.digest):
+            return Outcome(path, is_known=True)
+        self.store.add(file.record, file.digest, [], {}, error, self.reader)
+        return Outcome(path, error=error)
 
 
-def load_search_runs(folders: Sequence[Path]) -> list[TrainedRun]:
-    """Load the runs that search uses: 'embed' runs, and runs that name concepts.
-
-    Raises:
-        UsageError: there is no 'embed' run.
-        RunError: one of the folders has no usable run.
-    """
-    runs = load_runs(folders)
-    embedding = [run for run in runs if run.task == "embed"]
-    if not embedding:
-        named = ", ".join(map(str, folders))
-        raise UsageError(
-            f"A library needs a run of 'embed', and there is none in {named}. Train one, in half a minute: "
-            "ctsan train embed --corpus CORPUS --out RUN, then --model RUN"
-        )
-    return [*embedding, *naming_concepts(runs)]
+def _stored_runs(library: LibraryAddress) -> list[Path]:
+    with closing(open_library(library)) as store:
+        return stored_folders(store.runs)
 
 
-def run_fingerprints(runs: Sequence[TrainedRun]) -> list[RunFingerprint]:
-    return [RunFingerprint(str(run.folder.resolve()), run.task, weights_digest(run.folder)) for run in runs]
-
-
-def _clips_below(folders: Sequence[Path], problems: list[Problem]) -> list[Path]:
-    """Videos and pictures, sorted and without duplicates. A missing folder counts as empty."""
-    clips: set[Path] = set()
-    for folder in folders:
-        root = folder.resolve()
-        files = files_below(root, problems) if root.is_dir() else [root] if root.is_file() else []
-        clips.update(path for path in files if path.suffix.lower() in CLIP_SUFFIXES)
-    return sorted(clips)
-
-
-def _nothing_to_index(folders: Sequence[Path], problems: Sequence[Problem]) -> UsageError:
+def _nothing_to_index(folders: Sequence[Path], listing: Listing, problems: Sequence[Problem]) -> UsageError:
     named = ", ".join(map(str, folders))
     default = f"No videos or pictures in {named}. Name a folder that holds some."
-    return UsageError("\n".join(map(str, problems)) or default)
+    lines = [*map(str, problems)] or [default]
+    return UsageError("\n".join(filter(None, [*lines, skipped_line(listing.skipped)])))
 
 
-def _missing(folders: Sequence[Path], indexed: Iterable[Path]) -> list[Problem]:
-    """Folders that do not exist and that the library has no files of, so that they were never indexed."""
-    return [
-        Problem(folder, None, "there is no such folder", "Check its name.")
-        for folder in folders
-        for root in [folder.resolve()]
-        if not root.exists() and not any(path.is_relative_to(root) for path in indexed)
-    ]
+def _digest(path: Path) -> str:
+    """SHA-256 of a regular file. A pipe or a device, which may block, is not opened.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not a regular file.
+    """
+    _check_mode(path.stat())
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        _check_mode(os.fstat(stream.fileno()))  # it may have been replaced
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _moved(store: Library, files: set[Path]) -> list[Path]:
-    """Files outside the given folders that no longer exist, but whose content has another path."""
-    return [path for path in store.copies() if path not in files and not path.exists()]
+def _check_mode(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is not a regular file")
+
+
+def _cannot_read(path: Path, error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"{path}: there is no such file any more. Index its folder again when it is back."
+    if isinstance(error, PermissionError):
+        return f"{path}: it cannot be read ({error.strerror}). Change its permissions."
+    if isinstance(error, OSError):
+        return f"{path}: it cannot be read ({error.strerror or error}). Check its disk, and index again."
+    return f"{path}: {error}. Leave it out."
+
+
+def _keeps_changing(path: Path) -> str:
+    return f"{path}: it changes while it is read. Index its folder again when it is complete."
 
 
 def _duration(path: Path) -> float:
     """Seconds; 0 if the file cannot be read, which is reported when it is decoded."""
     try:
         return probe(path).duration
-    except VideoError:
+    except (VideoError, OSError):
         return 0.0
 
 

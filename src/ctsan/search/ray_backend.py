@@ -15,20 +15,19 @@ import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ctsan import __version__
 from ctsan.errors import CtsanError, UsageError
-from ctsan.inference.featurizer import ClipFeaturizer
-from ctsan.runs.trained_run import TrainedRun
+from ctsan.inference.featurizer import ClipFeaturizer, FeatureNeeds, NeedsFeatures
+from ctsan.io.extras import extra
 from ctsan.search.segments import NewClip, Segment, Segmenter, segment_clips
 
 
 @contextmanager
-def ray_segmenter(address: str, runs: Sequence[TrainedRun], weights: Path | None) -> Iterator[Segmenter]:
+def ray_segmenter(address: str, models: Sequence[NeedsFeatures], weights: Path | None) -> Iterator[Segmenter]:
     """Connect to a cluster and yield a function that segments clips on it.
 
     Args:
@@ -40,14 +39,9 @@ def ray_segmenter(address: str, runs: Sequence[TrainedRun], weights: Path | None
         UsageError: Ray is not installed, or the cluster cannot be reached.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no telemetry
-    try:
+    with extra("ray", "--ray"):
         import ray
         import ray.data
-    except ImportError as error:
-        raise UsageError(
-            f"--ray needs packages that are not installed ({error.name}). Get them with: "
-            "pip install 'ctsan[ray]'"
-        ) from error
     was_connected = ray.is_initialized()
     if not was_connected:
         try:
@@ -59,9 +53,9 @@ def ray_segmenter(address: str, runs: Sequence[TrainedRun], weights: Path | None
                 "start --head --disable-usage-stats --include-dashboard=false, or give --ray no address."
             ) from error
     _configure_ray_data()
-    unloaded_runs = [replace(run) for run in runs]  # copies without the models, which workers do not need
+    needs = [FeatureNeeds(model.recipe, model.settings) for model in models]
     try:
-        yield partial(_segment, runs=unloaded_runs, weights=weights.resolve() if weights else None)
+        yield partial(_segment, models=needs, weights=weights.resolve() if weights else None)
     finally:
         if not was_connected:
             ray.shutdown()
@@ -89,7 +83,9 @@ def _configure_ray_data() -> None:
         context.execution_options.preserve_order = True
 
 
-def _segment(clips: Sequence[NewClip], runs: Sequence[TrainedRun], weights: Path | None) -> Iterator[Segment]:
+def _segment(
+    clips: Sequence[NewClip], models: Sequence[NeedsFeatures], weights: Path | None
+) -> Iterator[Segment]:
     if not clips:
         return
     import ray.data
@@ -97,7 +93,7 @@ def _segment(clips: Sequence[NewClip], runs: Sequence[TrainedRun], weights: Path
 
     items = [{"path": os.fsencode(clip.path), "seconds": clip.seconds} for clip in clips]
     results = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
-        _segment_on_worker, batch_size=1, fn_kwargs={"runs": runs, "weights": weights}, num_cpus=1
+        _segment_on_worker, batch_size=1, fn_kwargs={"models": models, "weights": weights}, num_cpus=1
     )
     try:
         for row in results.iter_rows():
@@ -109,11 +105,11 @@ def _segment(clips: Sequence[NewClip], runs: Sequence[TrainedRun], weights: Path
 
 
 def _segment_on_worker(
-    batch: Mapping[str, Any], *, runs: Sequence[TrainedRun], weights: Path | None
+    batch: Mapping[str, Any], *, models: Sequence[NeedsFeatures], weights: Path | None
 ) -> Iterator[dict[str, list[object]]]:
     """Runs on a worker: one row per segment of a clip. Errors are returned, because Ray would wrap them."""
     clip = NewClip(Path(os.fsdecode(batch["path"][0])), float(batch["seconds"][0]))
-    for segment in _segments_or_error(clip, runs, weights):
+    for segment in _segments_or_error(clip, models, weights):
         yield {
             "segment": [pickle.dumps(segment)],
             "clip_exists": [clip.path.exists()],
@@ -123,10 +119,10 @@ def _segment_on_worker(
 
 
 def _segments_or_error(
-    clip: NewClip, runs: Sequence[TrainedRun], weights: Path | None
+    clip: NewClip, models: Sequence[NeedsFeatures], weights: Path | None
 ) -> Iterator[Segment | UsageError]:
     try:
-        yield from segment_clips([clip], runs, _featurizer(weights))
+        yield from segment_clips([clip], models, _featurizer(weights))
     except UsageError as error:
         yield error
 

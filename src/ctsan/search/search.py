@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ctsan.errors import StoreError, UsageError, did_you_mean
-from ctsan.extensions.dual_encoder import standardised
-from ctsan.inference.ensemble import unknown_words
-from ctsan.inference.featurizer import ClipFeaturizer
-from ctsan.inference.results import Concept
-from ctsan.runs.trained_run import TrainedRun
-from ctsan.search.ann_index import AnnIndex
-from ctsan.search.encodings import (
-    ARRAY_NAMES,
-    concept_words,
-    embed_runs_covering_query,
-    query_vector,
-    shot_arrays,
+from ctsan.errors import StoreError, UsageError
+from ctsan.inference.ensemble import (
+    combined_scores,
+    covers_query,
+    ensemble_scores,
+    models_covering_query,
 )
-from ctsan.search.indexing import load_search_runs, run_fingerprints
-from ctsan.search.library import Library
-from ctsan.tasks.scoring import ensemble_scores
+from ctsan.inference.loaded_model import LoadedModel
+from ctsan.inference.query_words import Correction, QueryReader, ReadQuery
+from ctsan.inference.results import Concept
+from ctsan.search.encodings import (
+    Vector,
+    concept_words,
+    embed_query,
+    joint_embeddings,
+    shot_arrays,
+    vector_dim,
+)
+from ctsan.search.filters import (
+    NOT_SHOWN,
+    NOT_SHOWN_PERSON,
+    SHOWN,
+    ConceptWords,
+    FilterCount,
+)
+from ctsan.search.models import load_search_models, run_fingerprints, stored_folders
+from ctsan.search.opening import LibraryAddress, open_library
+from ctsan.search.store import ConceptFilter, Shots, ShownWords
 from ctsan.text.tokens import tokenize
 from ctsan.video.shots import Shot
 
+if TYPE_CHECKING:
+    from ctsan.inference.encoded_clip import AnyClip
+    from ctsan.inference.featurizer import ClipFeaturizer
+
 NUM_CANDIDATES = 100  # shots that the first stage passes on
 
-_MIN_SHOTS_TO_JUDGE = 5  # in smaller libraries `has_match` is always True
+_MIN_SHOTS_TO_JUDGE = 10  # in smaller libraries `has_match` is always True
 _SAMPLE_SIZE = 1000  # shots that estimate how a query scores in general
+_MOST_COPIES = 50  # shots of a clip, and of copies of it, that are looked for to leave them out
+_SAME_CLIP = 0.9999  # least cosine of a clip with itself, in half precision
+_ARTICLES = ("a", "an", "the")
+_NEWEST_ROWS = 5000  # shots among which the newest files are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +66,10 @@ class Hit:
     end: float
     score: float
     concepts: tuple[Concept, ...]  # by rank
-    matched: tuple[Concept, ...]  # those in the query or the filter that affected the result
+    matched: tuple[Concept, ...]  # those that a filter asks for
+    caption: str | None = None  # of the shot, made when it was indexed; None if no run describes
+    host: str | None = None  # the machine that has the file, if it is another than this
+    versions: frozenset[tuple[int, int]] = frozenset()  # sizes and dates (ns) of its files, as indexed
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,236 +77,487 @@ class SearchResult:
     """Hits, best first.
 
     Scores for a sentence are those of `ctsan rank`: standard deviations from the mean score on the runs'
-    validation clips. Scores for a clip are cosines of the stored vectors.
+    validation clips. Scores for a clip are cosines of the stored vectors. Without either, they are the
+    confidences of the concept words that were asked for.
     """
 
     hits: tuple[Hit, ...]
-    has_match: bool  # False: the best score is below the threshold, so probably nothing matches
-    trust: float | None  # accuracy of `has_match` on validation queries; None if it was not judged
+    has_match: bool  # False: probably nothing matches, or there are no hits
+    trust: float | None  # accuracy of `has_match` on validation sentences; None for a word, or if not judged
     unknown: tuple[str, ...] = ()  # query words that no run has in its vocabulary
+    searched_for: str | None = None  # the query as it was read; None without one
+    corrections: tuple[Correction, ...] = ()  # typed words that were read as others
+    filters: tuple[FilterCount, ...] = ()
+    num_shots: int = 0  # of the library
+    num_allowed: int = 0  # of these, the ones that pass the filters
+    skipped: int = 0  # better hits that were left out
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A sentence of a query, which is added or subtracted."""
+
+    text: str
+    vector: Vector
+    weight: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Selection:
+    """The shots that pass the filters, and the filters."""
+
+    shots: Shots
+    where: ConceptFilter
+    filters: tuple[FilterCount, ...]
+    asked_for: tuple[str, ...]  # concept words
+
+    @cached_property
+    def count(self) -> int:
+        return self.shots.count(self.where)
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """All of them, in ascending order."""
+        return self.shots.sample(max(1, self.count), self.where)
+
+    def nearest(self, vector: Vector, k: int) -> NDArray[np.int64]:
+        return self.shots.nearest(vector, k, self.where)
 
 
 class Searcher:
-    """An open library. Models are loaded once; arrays and index are memory-mapped.
+    """An open library. Models are loaded once; arrays and index of a folder are memory-mapped.
 
     Changes that another process makes to the library are visible to the next search.
 
     Args:
-        folder: of the library.
+        address: the folder of the library, or where it is in PostgreSQL: see `library_address`.
         models: the runs of the library, if they have been moved.
         weights: the backbone's weights, if they are not installed with ctsan.
-        loaded: runs in memory, to be reused.
+        loaded: models in memory, to be reused.
 
     Raises:
-        StoreError: there is no such library, or it was indexed with other weights.
+        StoreError: there is no such library, it is damaged, or it was indexed with other weights.
         UsageError: the library is empty.
     """
 
     def __init__(
         self,
-        folder: Path,
+        address: LibraryAddress,
         *,
         models: Sequence[Path] = (),
         weights: Path | None = None,
-        loaded: Sequence[TrainedRun] = (),
+        loaded: Sequence[LoadedModel] = (),
     ) -> None:
-        self.library = Library(folder)
-        in_memory = {(run.folder.resolve(), run.task): run for run in loaded}
-        self.runs = [
-            in_memory.get((run.folder.resolve(), run.task), run)
-            for run in load_search_runs(models or [Path(run.folder) for run in self.library.runs])
+        self.library = open_library(address)
+        in_memory = {(model.folder.resolve(), model.task): model for model in loaded}
+        self.models = [
+            in_memory.get((model.folder.resolve(), model.task), model)
+            for model in load_search_models(models or stored_folders(self.library.runs))
         ]
-        if not self.library.matches_runs(run_fingerprints(self.runs), concept_words(self.runs)):
+        self._embeddings = joint_embeddings(self.models)
+        self._dim = vector_dim(self.models)
+        if not self._has_same_runs():
             raise StoreError(
-                f"{folder}: it was indexed with other weights than these runs have now. Delete the library "
+                f"{address}: it was indexed with other weights than these runs have now. Delete the library "
                 "and index again, or restore those weights."
             )
         self._words = self.library.words
-        self._featurizer = ClipFeaturizer(weights)
-        self._revision = self._generation = -1
-        self._has_index = False
+        self._weights = weights
+        self._dim = vector_dim(self.models)
+        self._last_shots: Shots | None = None
         with self._snapshot():
-            if len(self._rows) == 0:
+            if len(self.shots) == 0:
                 raise UsageError(
-                    f"{folder}: nothing in this library can be searched. Index a folder of clips."
+                    f"{address}: nothing in this library can be searched. Index a folder of clips."
                 )
 
+    @cached_property
+    def _featurizer(self) -> ClipFeaturizer:
+        from ctsan.inference.featurizer import ClipFeaturizer  # only a query by clip decodes anything
+
+        return ClipFeaturizer(self._weights)
+
+    def _has_same_runs(self) -> bool:
+        """Whether the library was indexed with these runs, without loading those that only name concepts."""
+        current = run_fingerprints(self.models)
+        stored = [(run.task, run.weights) for run in self.library.runs]
+        if [(run.task, run.weights) for run in current] == stored:
+            return True
+        return self.library.matches_runs(current, concept_words(self.models))
+
     def search(
-        self, query: str, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
+        self,
+        query: str | None = None,
+        *,
+        n_best: int = 10,
+        skip: int = 0,
+        concepts: Sequence[str] = (),
+        without: Sequence[str] = (),
+        plus: Sequence[str] = (),
+        minus: Sequence[str] = (),
+        min_score: float | None = None,
     ) -> SearchResult:
-        """The shots that match a sentence best.
+        """The shots that match a sentence best; without one, those that surely show the concept words.
+
+        The score with further sentences is the mean of the scores of `query` and `plus`, less the scores of
+        `minus`. Whether anything matches is judged for a sentence alone.
 
         Args:
-            concepts: keep only shots with all of these concept words.
-            without: leave out shots with any of these concept words.
+            skip: best hits to leave out, for the pages after the first.
+            concepts: keep only shots that show all of these concept words.
+            without: leave out shots that may show any of these concept words.
+            plus: sentences to add.
+            minus: sentences to subtract.
+            min_score: leave out hits with a lower score.
 
         Raises:
-            UsageError: no run has a word of the query in its vocabulary, or a concept word is unknown.
+            UsageError: no run knows a word of a sentence, no concept word is like that of a filter, or
+                nothing is asked for.
         """
-        unknown = unknown_words([run for run in self.runs if run.task == "embed"], {"The query": query})
+        if query is None and plus:
+            query, *plus = plus
+        if query is None and (minus or not concepts):
+            raise UsageError("Nothing is searched for. Give a sentence, or concept words to show.")
+        read = None if query is None else self._reader.read(query)
+        added = [self._reader.read(text) for text in plus]
+        subtracted = [self._reader.read(text) for text in minus]
         with self._snapshot():
-            return self._search(query, unknown, n_best, concepts, without)
+            selection = self.select(concepts, without)
+            if read is None:
+                return self._page(*self._by_confidence(selection), selection, n_best, skip, min_score)
+            parts = self._parts([read, *added], subtracted)
+            return self._search(read, parts, selection, n_best, skip, min_score)
+
+    def _parts(self, added: Sequence[ReadQuery], subtracted: Sequence[ReadQuery]) -> list[_Part]:
+        weighted = [(read, 1 / len(added)) for read in added] + [(read, -1.0) for read in subtracted]
+        return [_Part(read.text, embed_query(self.models, read.text), weight) for read, weight in weighted]
 
     def _search(
         self,
-        query: str,
-        unknown: tuple[str, ...],
+        read: ReadQuery,
+        parts: Sequence[_Part],
+        selection: _Selection,
         n_best: int,
-        concepts: Sequence[str],
-        without: Sequence[str],
+        skip: int,
+        min_score: float | None,
     ) -> SearchResult:
-        if len(self._rows) == 0:
-            return SearchResult((), has_match=False, trust=None, unknown=unknown)
-        vector = query_vector(self.runs, query, self._words)
-        allowed = self._allowed_rows(concepts, without)
-        rows = self.index.search(vector, max(NUM_CANDIDATES, n_best), allowed)
+        vector: Vector = np.sum([part.vector * np.float32(part.weight) for part in parts], axis=0)
+        rows = selection.nearest(vector, max(NUM_CANDIDATES, skip + n_best))
         if len(rows) == 0:
-            return SearchResult((), has_match=False, trust=None, unknown=unknown)
-        cosines = self._cosines(vector, rows)
-        scores = self._scores(query, vector, rows)
-        order = scores.argsort(descending=True, stable=True)[:n_best].tolist()
-        num_shots = len(self._rows if allowed is None else allowed)
-        # The second stage ignores concept words, so those of the query matter only if the first stage cut.
-        requested = {*(tokenize(query) if len(rows) < num_shots else ()), *concepts}
-        hits = self._hits(rows[order], scores[order].tolist(), requested)
-        has_match, trust = self._judge_match(query, vector, cosines, num_shots)
-        return SearchResult(hits, has_match and bool(hits), trust, unknown)
+            return self._page(rows, np.zeros(0, np.float32), selection, n_best, skip, None, read)
+        scores = combined_scores(
+            [self.scores(part.text, part.vector, rows) for part in parts], [part.weight for part in parts]
+        )
+        order = np.argsort(-scores, kind="stable")
+        rows, scores = rows[order], scores[order]
+        judged: tuple[bool, float | None] = (True, None)
+        if len(parts) == 1:
+            sample = self.shots.sample(_SAMPLE_SIZE, selection.where)
+            judged = self.judge_match(read.text, vector, rows, sample, selection.count)
+        return self._page(rows, scores, selection, n_best, skip, min_score, read, judged)
+
+    def _by_confidence(self, selection: _Selection) -> tuple[NDArray[np.int64], Vector]:
+        """Rows by the least of their confidences of the concept words that are asked for."""
+        rows = selection.rows
+        least = np.ones(len(rows), np.float32)
+        for word in selection.asked_for:
+            least = np.minimum(least, self.confidences(self._concept_words.meant_by(word).forms, rows))
+        order = np.argsort(-least, kind="stable")
+        return rows[order], least[order]
+
+    def _page(
+        self,
+        rows: NDArray[np.int64],
+        scores: Vector,
+        selection: _Selection,
+        n_best: int,
+        skip: int,
+        min_score: float | None,
+        read: ReadQuery | None = None,
+        judged: tuple[bool, float | None] = (True, None),
+    ) -> SearchResult:
+        """The result with some of the rows, which are given best first."""
+        if min_score is not None:
+            rows, scores = rows[scores >= min_score], scores[scores >= min_score]
+        page = slice(skip, skip + n_best)
+        asked = {form for word in selection.asked_for for form in self._concept_words.meant_by(word).forms}
+        hits = self._hits(rows[page], scores[page].tolist(), asked)
+        return SearchResult(
+            hits,
+            has_match=judged[0] and bool(hits),
+            trust=judged[1],
+            unknown=() if read is None else read.unknown,
+            searched_for=None if read is None else read.text,
+            corrections=() if read is None else read.corrections,
+            filters=selection.filters,
+            num_shots=len(self.shots),
+            num_allowed=selection.count,
+            skipped=min(skip, len(rows)),
+        )
 
     def like(
-        self, clip: Path, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
+        self,
+        clip: AnyClip,
+        *,
+        also: Sequence[AnyClip] = (),
+        n_best: int = 10,
+        skip: int = 0,
+        concepts: Sequence[str] = (),
+        without: Sequence[str] = (),
+        min_score: float | None = None,
+        exclude_itself: bool = False,
     ) -> SearchResult:
         """The shots most similar to a clip, which need not be in the library. A long video is one query.
 
+        Args:
+            also: further clips. The query is then the mean of the clips' vectors.
+            exclude_itself: leave out shots of the same files, and of copies of them.
+
         Raises:
             VideoError: the clip cannot be read.
-            UsageError: a concept word is unknown.
+            UsageError: no concept word is like that of a filter.
         """
-        encodings = self._featurizer.watch(clip, self.runs).encodings
-        vector = shot_arrays(self.runs, encodings, self._words)["vectors"][0]
+        from ctsan.inference.encoded_clip import EncodedClip
+
+        clips = [clip, *also]
+        encoded = [
+            each
+            if isinstance(each, EncodedClip)
+            else EncodedClip(self._featurizer.featurize(each, self.models))
+            for each in clips
+        ]
+        vectors = shot_arrays(self.models, encoded, self._words)["vectors"].astype(np.float32)
+        files = {Path(each).absolute() for each in clips if isinstance(each, str | Path)}
         with self._snapshot():
-            return self._like(vector, n_best, concepts, without)
+            selection = self.select(concepts, without)
+            excluded = (files, vectors) if exclude_itself else None
+            return self._like(vectors, selection, n_best, skip, min_score, excluded)
 
     def like_moment(
-        self, hit: Hit, *, n_best: int = 10, concepts: Sequence[str] = (), without: Sequence[str] = ()
+        self,
+        hit: Hit,
+        *,
+        n_best: int = 10,
+        skip: int = 0,
+        concepts: Sequence[str] = (),
+        without: Sequence[str] = (),
+        exclude_itself: bool = False,
     ) -> SearchResult:
         """The shots most similar to a shot of the library, itself first. Uses the stored vector.
 
+        Args:
+            exclude_itself: leave out the shot, and copies of it.
+
         Raises:
-            UsageError: the library no longer has the shot, or a concept word is unknown.
+            UsageError: the library no longer has the shot, or no concept word is like that of a filter.
         """
         with self._snapshot():
-            row = self.library.row_of(hit.file, Shot(hit.start, hit.end))
-            if row is None or row >= len(self._vectors):  # the latter: added after the index in use was built
+            row = self.library.row_of(hit.file, Shot(hit.start, hit.end), hit.host)
+            rows = self.shots.known([] if row is None else [row])
+            if len(rows) == 0:
                 raise UsageError("The library does not have this moment any more. Search again.")
-            return self._like(self._vectors[row], n_best, concepts, without)
+            vectors = self.shots.vectors(rows).astype(np.float32)
+            excluded = (set[Path](), vectors) if exclude_itself else None
+            return self._like(vectors, self.select(concepts, without), n_best, skip, None, excluded)
 
     def _like(
-        self, stored: NDArray[np.generic], n_best: int, concepts: Sequence[str], without: Sequence[str]
+        self,
+        vectors: Vector,
+        selection: _Selection,
+        n_best: int,
+        skip: int,
+        min_score: float | None,
+        excluded: tuple[Set[Path], Vector] | None,
     ) -> SearchResult:
-        if len(self._rows) == 0:
-            return SearchResult((), has_match=False, trust=None)
-        vector: NDArray[np.float32] = stored.astype(np.float32)
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        vector: Vector = unit.mean(axis=0)
         vector /= np.linalg.norm(vector)
-        rows = self.index.search(vector, n_best, self._allowed_rows(concepts, without))
-        neighbours = self._vectors[rows].astype(np.float32)
-        scores = neighbours @ vector / np.linalg.norm(neighbours, axis=1)
+        num_rows = skip + n_best + (_MOST_COPIES * len(vectors) if excluded else 0)
+        rows = selection.nearest(vector, num_rows)
+        if len(rows) == 0:
+            return self._page(rows, np.zeros(0, np.float32), selection, n_best, skip, None)
+        neighbours = self.shots.vectors(rows).astype(np.float32)
+        neighbours /= np.linalg.norm(neighbours, axis=1, keepdims=True)
+        scores: Vector = neighbours @ vector
         order = np.argsort(-scores, kind="stable")
-        hits = self._hits(rows[order], scores[order].tolist(), set(concepts))
-        return SearchResult(hits, has_match=bool(hits), trust=None)
+        if excluded is not None:
+            files, _ = excluded
+            is_copy = (neighbours @ unit.T).max(axis=1) >= _SAME_CLIP
+            own = {
+                place.row
+                for place in self.library.locate(rows.tolist())
+                if place.file in files and place.host is None
+            }
+            order = np.array(
+                [each for each in order if not is_copy[each] and int(rows[each]) not in own], int
+            )
+        return self._page(rows[order], scores[order], selection, n_best, skip, min_score)
+
+    def thumbnail(self, hit: Hit) -> bytes | None:
+        """The JPEG of a hit, made when it was indexed; None if the library has none, or not any more."""
+        with self._snapshot():
+            row = self.library.row_of(hit.file, Shot(hit.start, hit.end), hit.host)
+            return None if row is None else self.library.thumbnail(row)
+
+    def moment(self, file: Path, shot: Shot, host: str | None = None) -> Hit | None:
+        """A shot of the library as a hit with a score of 0; None if the library does not have it.
+
+        Args:
+            host: the machine that has the file; None if it is this one.
+        """
+        with self._snapshot():
+            row = self.library.row_of(file, shot, host)
+            return next(iter(self._moments(file, host, [] if row is None else [row])), None)
+
+    def moments_of(self, file: Path, host: str | None = None) -> tuple[Hit, ...]:
+        """All shots of a file in order, as hits with a score of 0.
+
+        Args:
+            host: the machine that has the file; None if it is this one.
+        """
+        with self._snapshot():
+            rows = [location.row for location in self.library.shots_of(file, host)]
+            return self._moments(file, host, rows)
+
+    def _moments(self, file: Path, host: str | None, rows: Sequence[int]) -> tuple[Hit, ...]:
+        known = self.shots.known(rows)
+        hits = self._hits(known, [0.0] * len(known), set())
+        return tuple(replace(hit, file=file, host=host) for hit in hits)
+
+    def newest(self, n_best: int) -> tuple[Hit, ...]:
+        """The first shot of each of the files that were indexed last, the last one first."""
+        files: list[tuple[Path, str | None]] = []
+        with self._snapshot():
+            for row in self.shots.last(_NEWEST_ROWS).tolist():
+                for location in self.library.locate([row]):
+                    if (location.file, location.host) not in files:
+                        files.append((location.file, location.host))
+                if len(files) == n_best:
+                    break
+        return tuple(hits[0] for file in files if (hits := self.moments_of(*file)))
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """A read transaction, in which the arrays and the index match the records."""
+        """A read transaction, in which `shots` are those that can be found."""
         self.library.begin_snapshot()
         try:
             try:
-                self._refresh()
-            except (FileNotFoundError, RuntimeError):  # a writer has just replaced the arrays or the index
+                self._last_shots = self.library.shots(self._dim, self._last_shots)
+            except (FileNotFoundError, StoreError):  # a writer may just have replaced the arrays or the index
                 self.library.end_snapshot()
                 self.library.begin_snapshot()
-                self._refresh()
+                self._last_shots = self.library.shots(self._dim, self._last_shots)
             yield
         finally:
             self.library.end_snapshot()
 
-    def _refresh(self) -> None:
-        revision, generation, file = self.library.revision, self.library.generation, self.library.index_file
-        if revision == self._revision:
-            return
-        has_index = file.exists()
-        if self._has_index and not has_index and generation == self._generation:
-            return  # indexing is in progress: use the old index until the new one is written
-        rows = self.library.rows()
-        if len(rows):
-            arrays = {name: self.library.array(name) for name in ARRAY_NAMES}
-            self.index = AnnIndex(arrays["vectors"], rows, file if has_index else None)
-            self._arrays, self._vectors = arrays, arrays["vectors"]
-        self._rows = rows
-        self._revision, self._generation, self._has_index = revision, generation, has_index
+    @property
+    def shots(self) -> Shots:
+        """The shots of the last snapshot."""
+        assert self._last_shots is not None
+        return self._last_shots
 
-    def _scores(self, query: str, vector: NDArray[np.float32], rows: NDArray[np.int64]) -> Tensor:
-        """Scores of the shots for the query, on the scale of `ctsan rank`."""
-        embed_models = [run.loaded for run in self.runs if run.task == "embed"]
-        num_covering = len(embed_runs_covering_query(self.runs, query))  # each has weight 1/n in the vector
+    def scores(
+        self, query: str, vector: Vector, rows: NDArray[np.int64], *, standardise: bool | None = None
+    ) -> Vector:
+        """Scores of the shots for the query, on the scale of `ctsan rank` or standardised."""
+        num_covering = covers_query(self._embeddings, [query]).sum()  # each has weight 1/n in the vector
+        vectors = self.shots.vectors(rows).astype(np.float32)
         cosines, start = [], 0
-        for loaded in embed_models:
-            dims = slice(start, start := start + loaded.model.joint_dim)
-            cosine = self._vectors[rows, dims].astype(np.float32) @ vector[dims] * num_covering
-            cosines.append(torch.from_numpy(cosine)[None])
-        return ensemble_scores(embed_models, cosines, queries=[query])[0]
+        for model in self._embeddings:
+            dims = slice(start, start := start + model.joint_dim)
+            cosine = vectors[:, dims] @ vector[dims] * np.float32(num_covering)
+            cosines.append(cosine[None])
+        [scores] = ensemble_scores(self._embeddings, cosines, queries=[query], standardise=standardise)
+        return np.asarray(scores)
 
-    def _cosines(self, vector: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Mean cosine of the joint embeddings, without the concept sketch."""
-        dim = sum(run.loaded.model.joint_dim for run in self.runs if run.task == "embed")
-        cosines: NDArray[np.float32] = self._vectors[rows, :dim].astype(np.float32) @ vector[:dim]
-        return cosines
-
-    def _judge_match(
-        self, query: str, vector: NDArray[np.float32], cosines: NDArray[np.float32], num_shots: int
+    def judge_match(
+        self,
+        query: str,
+        vector: Vector,
+        best_rows: NDArray[np.int64],
+        among: NDArray[np.int64],
+        num_among: int | None = None,
     ) -> tuple[bool, float | None]:
-        """Whether the best of `num_shots` matches the query, and the accuracy of that on validation."""
-        if len(self._rows) < _MIN_SHOTS_TO_JUDGE:
+        """Whether the query has a match among some rows, and the accuracy of that on validation sentences.
+
+        A single word is judged hardly better than by chance (docs/search.md): its accuracy is None.
+
+        Args:
+            best_rows: best first.
+            among: all rows, or a sample.
+            num_among: the number of all, if `among` is a sample.
+        """
+        num_among = len(among) if num_among is None else num_among
+        models = models_covering_query(self._embeddings, query)
+        top_k = min(model.settings.retrieval.match_top_k for model in models)
+        if num_among < _MIN_SHOTS_TO_JUDGE or top_k == 0:
             return True, None
-        models = [run.loaded.model for run in embed_runs_covering_query(self.runs, query)]
-        sample = self._cosines(vector, self._rows[:: max(1, len(self._rows) // _SAMPLE_SIZE)])
-        best = float(standardised(torch.tensor([[cosines.max()]]), torch.from_numpy(sample)[None]))
-        threshold = sum(model.match_score(num_shots) for model in models) / len(models)
-        return best >= threshold, sum(float(model.match_accuracy) for model in models) / len(models)
+        best = self.scores(query, vector, best_rows[:top_k], standardise=True)
+        sample = self.scores(query, vector, among[:: max(1, len(among) // _SAMPLE_SIZE)], standardise=True)
+        statistic = float(best.mean() + sample.mean())
+        threshold = sum(model.match_score(num_among) for model in models) / len(models)
+        accuracy = sum(model.match_accuracy for model in models) / len(models)
+        return statistic >= threshold, accuracy if _is_sentence(query) else None
 
-    def _allowed_rows(self, concepts: Sequence[str], without: Sequence[str]) -> NDArray[np.int64] | None:
-        """The rows with all of `concepts` and none of `without`; None if there is no filter."""
-        if not concepts and not without:
-            return None
-        word_ids = self._arrays["concepts"][self._rows]
-        is_allowed = np.ones(len(self._rows), bool)
-        for word in concepts:
-            is_allowed &= (word_ids == self._word_id(word)).any(axis=1)
-        for word in without:
-            is_allowed &= ~(word_ids == self._word_id(word)).any(axis=1)
-        return self._rows[is_allowed]
+    def select(self, concepts: Sequence[str], without: Sequence[str]) -> _Selection:
+        """The shots that show all of `concepts` and that surely show none of `without`."""
+        filters: list[FilterCount] = []
+        showing: list[ShownWords] = []
+        hiding: list[ShownWords] = []
+        for word, is_excluded in [(word, False) for word in concepts] + [(word, True) for word in without]:
+            meant = self._concept_words.meant_by(word)
+            least = SHOWN if not is_excluded else NOT_SHOWN_PERSON if meant.is_person else NOT_SHOWN
+            shown = ShownWords(meant.forms, least)
+            count = self.shots.count(ConceptFilter((shown,)))
+            filters.append(FilterCount(word, meant.read_as, is_excluded, count))
+            (hiding if is_excluded else showing).append(shown)
+        where = ConceptFilter(tuple(showing), tuple(hiding))
+        return _Selection(self.shots, where, tuple(filters), tuple(concepts))
 
-    def _word_id(self, word: str) -> int:
-        if word not in self._words:
-            hint = did_you_mean(word, self._words)
-            raise UsageError(
-                f"No run of this library detects the concept word {word!r}. {hint}Concept words are single "
-                "words of the training captions."
-            )
-        return self._words.index(word)
+    @cached_property
+    def _reader(self) -> QueryReader:
+        return QueryReader(self._embeddings)
+
+    @cached_property
+    def _concept_words(self) -> ConceptWords:
+        return ConceptWords(self._words, self._embeddings)
+
+    def confidences(self, words: Sequence[str], rows: NDArray[np.int64]) -> Vector:
+        """The largest confidence of any of the words in each row."""
+        return self.shots.confidences(words, rows)
 
     def _hits(self, rows: NDArray[np.int64], scores: Sequence[float], requested: set[str]) -> tuple[Hit, ...]:
-        """Hits for the rows that a file still refers to."""
+        """Hits for the rows that a file still refers to.
+
+        Raises:
+            StoreError: their numbers are damaged.
+        """
         score_of = dict(zip(rows.tolist(), scores, strict=True))
+        concepts_of = self.shots.concepts(rows.tolist())
+        captions = self.library.captions(rows.tolist())
         hits = []
         for location in self.library.locate(rows.tolist()):
-            word_ids: list[int] = self._arrays["concepts"][location.row].tolist()
-            confidences: list[float] = self._arrays["confidences"][location.row].tolist()
+            row, shot = location.row, location.shot
             concepts = tuple(
-                Concept(self._words[word_id], confidence)
-                for word_id, confidence in zip(word_ids, confidences, strict=True)
-                if word_id >= 0
+                Concept(self._words[word_id], confidence) for word_id, confidence in concepts_of[row]
             )
-            matched = tuple(concept for concept in concepts if concept.word in requested)
-            shot, score = location.shot, score_of[location.row]
-            hits.append(Hit(location.file, shot.start, shot.end, score, concepts, matched))
+            hits.append(
+                Hit(
+                    location.file,
+                    shot.start,
+                    shot.end,
+                    score_of[row],
+                    concepts,
+                    matched=tuple(concept for concept in concepts if concept.word in requested),
+                    caption=captions.get(row),
+                    host=location.host,
+                    versions=location.versions,
+                )
+            )
         return tuple(hits)
+
+
+def _is_sentence(query: str) -> bool:
+    """Whether a query has more than one word, articles aside."""
+    return len([word for word in tokenize(query) if word not in _ARTICLES]) > 1
