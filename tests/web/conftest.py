@@ -13,12 +13,10 @@ from httpx import Client
 from clip_making import counting, encode
 from commands import ctsan, ctsan_here
 from ctsan.inference.predictor import Predictor
-from ctsan.runs.trained_run import load_runs
 from ctsan.web.app import create_app
-from ctsan.web.feature_cache import ClipPredictor
 from ctsan.web.limits import Limits
 from e2e.small_run import SMALL
-from web.serving import running, served
+from web.serving import load_predictor, running, served
 
 Serve = Callable[..., AbstractContextManager[Client]]
 
@@ -92,10 +90,10 @@ def serve(models: list[Path]) -> Serve:
 
     @contextmanager
     def start(token: str | None = None, library: Path | None = None, **limits: object) -> Iterator[Client]:
-        predictor = ClipPredictor(load_runs(models[:3]))
+        predictor = load_predictor(models[:3])
         own = Limits(**{"workers": 1, **limits})  # type: ignore[arg-type]
         app = create_app(predictor, limits=own, library=library, token=token)
-        with served(app) as client:
+        with served(app, own) as client:
             yield client
 
     return start
@@ -104,8 +102,9 @@ def serve(models: list[Path]) -> Serve:
 @pytest.fixture(scope="module")
 def client(models: list[Path], library: Path) -> Iterator[Client]:
     """A server with a library, for tests that leave it as it was."""
-    app = create_app(ClipPredictor(load_runs(models[:3])), limits=Limits(workers=1), library=library)
-    with served(app) as client:
+    limits = Limits(workers=1)
+    app = create_app(load_predictor(models[:3]), limits=limits, library=library)
+    with served(app, limits) as client:
         yield client
 
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,25 @@ import uvicorn
 from httpx import Client
 from starlette.types import ASGIApp
 
+from ctsan.inference.predictor import Predictor
+from ctsan.web.limits import Limits
+from ctsan.web.server import server_config
+
 _PATIENCE = 120  # seconds
 
 
+def load_predictor(models: Sequence[Path]) -> Predictor:
+    """All that a server loads before it listens."""
+    predictor = Predictor.load(*models)
+    predictor.load_all()
+    return predictor
+
+
 @contextmanager
-def served(app: ASGIApp) -> Iterator[Client]:
+def served(app: ASGIApp, limits: Limits | None = None) -> Iterator[Client]:
     """A client of a server in a thread of this process."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    server = uvicorn.Server(server_config(app, limits or Limits()))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
@@ -40,9 +51,17 @@ def served(app: ASGIApp) -> Iterator[Client]:
 
 
 @contextmanager
-def running(models: list[Path], *options: object) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def running(
+    models: list[Path], *options: object, max_files: int | None = None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address and process of the real command.
+
+    Args:
+        max_files: that it may have open.
+    """
     named = [option for folder in models for option in ("--model", str(folder))]
-    command = [sys.executable, "-m", "ctsan", "serve", "--port", "0", *named, *map(str, options)]
+    prefix = [] if max_files is None else ["prlimit", f"--nofile={max_files}:{max_files}"]
+    command = [*prefix, sys.executable, "-m", "ctsan", "serve", "--port", "0", *named, *map(str, options)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -98,6 +117,16 @@ def workers_of(process: int) -> list[int]:
             continue
         if parent == process and b"ctsan.web.worker" in command:
             found.append(int(status.parent.name))
+    return found
+
+
+def children_of(process: int) -> list[int]:
+    """Processes that were started by another and have not been waited for, including zombies."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            if int(status.read_text().rpartition(")")[2].split()[1]) == process:
+                found.append(int(status.parent.name))
     return found
 
 

@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from httpx import Client
-from torch import Tensor
 
 from clip_making import counting, encode
 from ctsan.inference.predictor import Predictor
+from ctsan.inference.torch_model import load_torch_model
 from ctsan.runs import trained_run
-from ctsan.runs.checkpoint import read_weights
 from ctsan.runs.trained_run import load_runs
+from ctsan.runs.weights import Array, read_weights
+from ctsan.search.filters import SHOWN
 from ctsan.search.indexing import index_folders
 from ctsan.search.library import Library
 from ctsan.web.app import create_app
-from ctsan.web.feature_cache import ClipPredictor
 from ctsan.web.limits import Limits
 from web.conftest import Serve
-from web.serving import found_in, served, until, upload
+from web.serving import found_in, load_predictor, served, until, upload
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +52,11 @@ def test_description_is_the_predictors(client: Client, clip_id: str, clip: Path,
 
 def test_effects_are_those_of_leaving_a_concept_word_out(models: list[Path], clip: Path) -> None:
     """Of a model whose gates are wide open, one word of the caption owes something at least."""
-    predictor = ClipPredictor(load_runs(models[:1]))
-    for name, values in predictor.runs[0].loaded.model.named_parameters():
+    [run] = load_runs(models[:1])
+    for name, values in run.model.named_parameters():
         if name.endswith("gate"):
             values.data.fill_(20.0)
+    predictor = Predictor([load_torch_model(run)])  # a graph would have the stored gates
     with served(create_app(predictor, limits=Limits(workers=1))) as client:
         answer = client.get(f"/api/clips/{upload(client, clip)}/description").json()
     owed = [each for word in answer["words"] for each in word["owes"]]
@@ -66,7 +67,7 @@ def test_effects_are_those_of_leaving_a_concept_word_out(models: list[Path], cli
 
 
 def test_a_joint_embedding_alone_chooses_as_in_the_command(models: list[Path], clip: Path) -> None:
-    app = create_app(ClipPredictor(load_runs(models[3:])), limits=Limits(workers=1))
+    app = create_app(load_predictor(models[3:]), limits=Limits(workers=1))
     sentences = ["a blue square moves", "the yellow heart grows"]
     with served(app) as client:
         assert client.get("/api/status").json()["tasks"] == ["choose", "rank"]
@@ -252,7 +253,9 @@ def test_a_library_that_is_indexed_again_is_seen(serve: Serve, own_library: Path
         (new / "new.mp4").unlink()
         index_folders([new], own_library, models=[])
         assert names() == before
-        assert client.get("/api/search", params={"like": moment}).status_code == 422
+        gone = client.get("/api/search", params={"like": moment})
+        assert gone.status_code == 410
+        assert gone.json()["error"]["code"] == "gone"
         assert client.get(f"/api/library/{moment}/video").status_code == 404
 
 
@@ -271,7 +274,7 @@ def test_models_of_server_and_library_are_loaded_once(
 ) -> None:
     read: list[Path] = []
 
-    def reading(file: Path) -> dict[str, Tensor]:
+    def reading(file: Path) -> dict[str, Array]:
         read.append(file.parent)
         return read_weights(file)
 
@@ -288,12 +291,44 @@ def test_a_clip_is_most_like_itself(client: Client, clip_id: str, clip: Path) ->
 
 
 def test_concept_words_narrow_the_search(client: Client) -> None:
+    """By confidence, with the number of shots that each word leaves."""
+    asked: dict[str, str | int] = {"query": "a shape moves", "n": 100}
+    everything = client.get("/api/search", params=asked).json()
+    assert everything["allowed_shots"] == everything["library_shots"] == len(everything["hits"])
+    assert everything["words"]
+    for counted in everything["words"]:
+        word, shots = counted["word"], counted["shots"]
+        having = {
+            hit["id"]
+            for hit in everything["hits"]
+            if any(each["word"] == word and each["confidence"] >= SHOWN for each in hit["concepts"])
+        }
+        found = client.get("/api/search", params={**asked, "concept": word}).json()
+        ids = {hit["id"] for hit in found["hits"]}
+        assert having <= ids
+        assert len(ids) == shots == found["allowed_shots"]
+        [asked_for] = found["filters"]
+        assert (asked_for["word"], asked_for["is_excluded"], asked_for["shots"]) == (word, False, shots)
+        others = client.get("/api/search", params={**asked, "without": word}).json()
+        assert not ids & {hit["id"] for hit in others["hits"]}
+        assert others["filters"][0]["is_excluded"]
+
+
+def test_a_misspelt_query_says_what_was_searched_for(client: Client) -> None:
+    found = client.get("/api/search", params={"query": "a grean leaf"}).json()
+    assert found["corrections"] == [{"typed": "grean", "read_as": "green"}]
+    assert found["searched_for"] == "a green leaf"
+    assert found["hits"]
+
+
+def test_pages_of_a_search_follow_each_other(client: Client) -> None:
     everything = client.get("/api/search", params={"query": "a shape moves", "n": 100}).json()["hits"]
-    word = everything[0]["concepts"][-1]["word"]
-    having = {hit["id"] for hit in everything if word in [each["word"] for each in hit["concepts"]]}
-    for kind, expected in (("concept", having), ("without", {hit["id"] for hit in everything} - having)):
-        found = client.get("/api/search", params={"query": "a shape moves", "n": 100, kind: word}).json()
-        assert {hit["id"] for hit in found["hits"]} == expected
+    pages = [
+        client.get("/api/search", params={"query": "a shape moves", "n": 5, "skip": skip}).json()["hits"]
+        for skip in range(0, len(everything) + 5, 5)
+    ]
+    assert [hit["id"] for page in pages for hit in page] == [hit["id"] for hit in everything]
+    assert pages[-1] == [] or len(pages[-1]) < 5
 
 
 def test_everything_is_documented(client: Client) -> None:

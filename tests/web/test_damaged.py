@@ -26,7 +26,6 @@ PLAYLIST = b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile:///etc/passwd\n#
 
 def no_videos(clip: bytes) -> Iterator[tuple[str, bytes]]:
     """Nothing that could be shown is in these."""
-    yield "empty", b""
     yield "one byte", b"\0"
     yield "text", b"this is no video\n" * 50
     yield "a page", b"<!doctype html><title>none</title>"
@@ -106,8 +105,8 @@ def patched(clip: bytes, box: bytes, offset: int, value: int) -> bytes:
     return clip[:place] + struct.pack(">I", value) + clip[place + 4 :]
 
 
-def png_header(width: int, height: int) -> bytes:
-    """A picture of almost no bytes that says how large it is."""
+def png_header(width: int, height: int, packed: bytes | None = None) -> bytes:
+    """A picture that says how large it is, with the given content or almost none."""
 
     def chunk(name: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
@@ -116,7 +115,7 @@ def png_header(width: int, height: int) -> bytes:
     return (
         b"\x89PNG\r\n\x1a\n"
         + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(b"\0" * 100))
+        + chunk(b"IDAT", zlib.compress(bytes(100)) if packed is None else packed)
         + chunk(b"IEND", b"")
     )
 
@@ -136,7 +135,7 @@ def answer_to(client: Client, name: str, content: bytes) -> str:
         assert (answer.status_code, answer.json()["error"]["code"]) == (422, "unreadable"), name
         error = answer.json()["error"]["message"]
         assert error.endswith("."), (name, error)
-        for unwanted in ("ctsan-serve", "Traceback", "[Errno", "not with the file"):
+        for unwanted in ("ctsan-uploads", "Traceback", "[Errno", "not with the file"):
             assert unwanted not in error, (name, error)
     return str(known["state"])
 
@@ -174,3 +173,38 @@ def test_damaged_videos_are_answered_or_explained(
         (tmp_path / "whole.mp4").write_bytes(small)
         assert until(client, upload(client, tmp_path / "whole.mp4"), "ready", "failed")["state"] == "ready"
     assert list(spool.iterdir()) == []
+
+
+def test_an_empty_upload_is_refused_at_once(serve: Serve, spool: Path) -> None:
+    with serve() as client:
+        for content in (b"", iter([b"", b""])):  # with Content-Length, and in chunks
+            answer = client.post("/api/clips", content=content)
+            assert answer.status_code == 422
+            assert answer.json()["error"]["message"].startswith("The upload is empty. Send the file")
+        assert files_in(spool) == []
+
+
+def test_a_picture_that_would_unpack_to_gigabytes_takes_no_memory(serve: Serve) -> None:
+    bombs = [png_bomb(15_000), png_bomb(20_000)]  # FFmpeg itself refuses the second
+    assert max(map(len, bombs)) < 2 * 10**6
+    with serve() as client:
+        [worker] = workers_of(os.getpid())
+        before = peak_memory(worker)
+        for bomb in bombs:
+            clip_id = client.post("/api/clips", content=bomb).json()["id"]
+            assert "9,437,184 pixels" in until(client, clip_id, "failed", "ready")["error"]
+        assert workers_of(os.getpid()) == [worker]
+        assert peak_memory(worker) < before + 100 * 2**20
+
+
+def png_bomb(side: int) -> bytes:
+    """A square picture of zeros, in less than a thousandth of its bytes."""
+    packer, rows = zlib.compressobj(9), bytes((3 * side + 1) * 100)
+    packed = [packer.compress(rows) for _ in range(side // 100)]
+    return png_header(side, side, b"".join([*packed, packer.flush()]))
+
+
+def peak_memory(process: int) -> int:
+    """Bytes, in RAM."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])

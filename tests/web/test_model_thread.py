@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from httpx import Client
 
 from ctsan.errors import UsageError, VideoError
-from ctsan.inference.featurizer import ClipFeatures, ClipFeaturizer
+from ctsan.inference.encoded_clip import AnyClip, EncodedClip
+from ctsan.inference.featurizer import ClipFeatures
+from ctsan.inference.loaded_model import ClipEncoding
+from ctsan.inference.loading import load_models
+from ctsan.inference.predictor import Predictor
 from ctsan.inference.results import Description
-from ctsan.runs.trained_run import load_runs
 from ctsan.video.backbones import network_key
 from ctsan.video.clip_maps import ClipMaps
+from ctsan.video.store import Maps
+from ctsan.web.answering import describe_clips
 from ctsan.web.app import create_app
-from ctsan.web.errors import BusyError
-from ctsan.web.feature_cache import ClipPredictor
+from ctsan.web.clips import ClipStore
+from ctsan.web.errors import BusyError, NotFoundError
 from ctsan.web.limits import Limits
 from ctsan.web.model_thread import ModelThread
-from web.serving import served, until, upload
+from web.serving import load_predictor, served, until, upload
 
 SENTENCES = ["a blue square moves", "the yellow heart grows", "a shape on the water"]
 
@@ -111,16 +118,17 @@ def test_requests_beyond_the_limit_are_rejected() -> None:
     assert [type(answer) for answer in answers[3:]] == [BusyError, BusyError]
 
 
-class CountingPredictor(ClipPredictor):
+class CountingPredictor(Predictor):
     """Records how many clips it describes at a time; the first call is slow."""
 
     batch_sizes: list[int]
 
-    def describe_cached(self, clips: Sequence[Path]) -> list[Description]:
+    def describe_all(self, clips: Iterable[AnyClip], **options: Any) -> Iterator[Description | VideoError]:
+        clips = list(clips)
         self.batch_sizes.append(len(clips))
         if len(self.batch_sizes) == 1:
             time.sleep(1)
-        return super().describe_cached(clips)
+        return super().describe_all(clips, **options)
 
 
 def test_batched_answers_are_those_of_single_requests(models: list[Path], corpus: Path) -> None:
@@ -139,7 +147,7 @@ def test_batched_answers_are_those_of_single_requests(models: list[Path], corpus
         return answer.json()
 
     def answers(at_once: int) -> tuple[list[object], list[int]]:
-        predictor = CountingPredictor(load_runs(models[:3]))
+        predictor = CountingPredictor(load_models(models[:3]))
         predictor.batch_sizes = []
         with (
             served(create_app(predictor, limits=Limits(workers=1))) as client,
@@ -178,37 +186,83 @@ def assert_same(one: object, other: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def predictor(models: list[Path]) -> ClipPredictor:
-    """Its cache holds clips of 3 to 7 frames with the ids `0` to `4`."""
-    predictor = ClipPredictor(load_runs(models[:1]))
-    recipe, random = predictor.runs[0].recipe, np.random.default_rng(0)
+def predictor(models: list[Path]) -> Predictor:
+    return load_predictor(models[:1])
+
+
+@pytest.fixture
+def encoded(predictor: Predictor) -> list[EncodedClip]:
+    """Clips of 3 to 7 frames that no model has encoded yet."""
+    recipe, random = predictor.models[0].recipe, np.random.default_rng(0)
+    clips = []
     for clip in range(5):
         shape = (clip + 3, *recipe.grid, recipe.channels)
         maps = np.abs(random.normal(size=shape)).astype(np.float16)
-        clip_maps = ClipMaps(clip + 3, np.arange(clip + 3), maps)
-        predictor.cache.add(str(clip), {network_key(recipe): clip_maps}, np.arange(clip + 3) / 5)
-    return predictor
+        clip_maps = {network_key(recipe): ClipMaps(clip + 3, np.arange(clip + 3), maps)}
+        clips.append(EncodedClip(ClipFeatures(str(clip), np.arange(clip + 3) / 5, clip_maps)))
+    return clips
 
 
-def test_clips_of_different_lengths_are_encoded_together(predictor: ClipPredictor) -> None:
-    clips, runs = [Path(str(clip)) for clip in range(5)], predictor.runs
-    predictor.prepare(clips, "describe")
-    for clip in clips:
-        [features] = predictor.cache.featurize_all([clip], runs)
-        assert isinstance(features, ClipFeatures)
-        [cached] = predictor.cache.encode([features], runs)
-        [single] = ClipFeaturizer.encode(predictor.cache, [features], runs)
+def test_clips_of_different_lengths_are_encoded_together(
+    predictor: Predictor, encoded: list[EncodedClip], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [model] = predictor.models
+    alone = [EncodedClip(clip.features).encoding(model) for clip in encoded]
+    batch_sizes, encode = [], model.encode
+
+    def counted(clips: Sequence[Maps]) -> ClipEncoding:
+        batch_sizes.append(len(clips))
+        return encode(clips)
+
+    monkeypatch.setattr(model, "encode", counted)
+    predictor.prepare(encoded, "describe")
+    predictor.prepare(encoded[:2], "describe")
+    for clip, single in zip(encoded, alone, strict=True):
+        batched = clip.encoding(model)
         assert single.detection is not None
-        assert cached.detection is not None
-        torch.testing.assert_close(cached.state, single.state, rtol=1e-3, atol=1e-4)
-        torch.testing.assert_close(cached.detection, single.detection, rtol=1e-3, atol=1e-4)  # every frame
-        assert torch.equal(cached.concept_words, single.concept_words)
+        assert batched.detection is not None
+        for name in ("hidden", "cell"):
+            assert_close(getattr(batched, name), getattr(single, name))
+        for name in ("confidences", "attention", "states"):  # every frame
+            assert_close(getattr(batched.detection, name), getattr(single.detection, name))
+        if single.detection.probe_confidences is not None:
+            assert_close(batched.detection.probe_confidences, single.detection.probe_confidences)
+        assert np.array_equal(batched.concept_words, single.concept_words)
+    assert batch_sizes == [5]
 
 
-def test_a_clip_that_is_removed_while_it_is_encoded_is_not_cached(predictor: ClipPredictor) -> None:
-    features = list(predictor.cache.featurize_all([Path("0"), Path("1")], predictor.runs))
-    predictor.cache.remove("0")
-    predictor.cache.encode([clip for clip in features if isinstance(clip, ClipFeatures)], predictor.runs)
-    with pytest.raises(VideoError, match="forgotten"):
-        predictor.describe_cached([Path("1"), Path("0")])
-    assert predictor.describe_cached([Path("1")])[0].caption
+def assert_close(found: object, expected: object) -> None:
+    assert isinstance(found, np.ndarray)
+    assert isinstance(expected, np.ndarray)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_clip_that_is_removed_while_it_is_encoded_is_not_kept(
+    predictor: Predictor, encoded: list[EncodedClip], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for clip_of_two in encoded[:2]:
+        (tmp_path / clip_of_two.name).touch()
+    store = ClipStore(Limits())
+    for own in encoded[:2]:
+        (tmp_path / own.name).touch()
+    clips = [store.add(tmp_path / clip.name) for clip in encoded[:2]]
+    for clip, own in zip(clips, encoded[:2], strict=True):
+        clip.encoded = own
+    held, ids = [weakref.ref(own) for own in encoded[:2]], [clip.id for clip in clips]
+    [model] = predictor.models
+    encode = model.encode
+
+    def removing(maps: Sequence[Maps]) -> ClipEncoding:
+        store.remove(clips[0])
+        return encode(maps)
+
+    monkeypatch.setattr(model, "encode", removing)
+    assert all(answer.caption for answer in describe_clips(predictor, [(clip, None) for clip in clips]))
+    with pytest.raises(NotFoundError, match="forgotten"):
+        store.get(ids[0])
+    del clip, own, clips[0], encoded[:]
+    gc.collect()
+    assert [ref() is None for ref in held] == [True, False]
+    assert describe_clips(predictor, [(store.get(ids[1]), None)])[0].caption
+    store.close()

@@ -9,13 +9,11 @@ import pytest
 
 from commands import ctsan_here
 from ctsan.inference.predictor import Predictor
-from ctsan.runs.trained_run import load_runs
 from ctsan.web.app import create_app
-from ctsan.web.feature_cache import ClipPredictor
 from ctsan.web.limits import Limits
 from e2e.small_run import SMALL
 from video.own_networks import write_graph
-from web.serving import served, until, upload
+from web.serving import load_predictor, served, until, upload
 
 
 def test_clips_and_shots_are_read_by_every_network(
@@ -26,7 +24,7 @@ def test_clips_and_shots_are_read_by_every_network(
     options = ("--corpus", corpus, "--backbone", f"onnx:{net}", *SMALL, "--set=training.epochs=1")
     ctsan_here("train", "describe", *options, "--out", run)
     both = [models[0], run]
-    app = create_app(ClipPredictor(load_runs(both)), limits=Limits(workers=1))
+    app = create_app(load_predictor(both), limits=Limits(workers=1))
     with served(app) as client:
         clip_id = upload(client, long_clip)
         until(client, clip_id, "ready")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import time
@@ -80,6 +81,28 @@ def test_ranges_of_a_small_file(
         assert answer.content == content[part]
         assert answer.headers["content-length"] == str(len(content[part]))
     assert client.get(path, headers={"Range": "bytes=4-7", "If-Range": '"old"'}).status_code == 200
+
+
+def test_only_the_file_that_was_indexed_is_sent(
+    serve: Serve, big_library: Path, large: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hidden")
+    with serve(library=big_library) as client:
+        path = f"/api/library/{found_in(client, large.name)['id']}/video"
+        assert client.get(path).status_code == 206
+        kept = large.rename(large.with_suffix(".kept"))
+        for kind in ("link", "pipe"):
+            if kind == "link":
+                large.symlink_to(secret)
+            else:
+                os.mkfifo(large)
+            answer = client.get(path)
+            assert answer.status_code == 404
+            assert "Index the folder again" in answer.text
+            large.unlink()
+        kept.rename(large)
+        assert client.get(path).status_code == 206
 
 
 def test_a_head_request_returns_the_size(client: Client, clip: Path) -> None:

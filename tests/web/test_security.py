@@ -40,6 +40,12 @@ def test_the_page_loads_nothing_from_other_sites(client: Client) -> None:
         {"Host": "localhost.evil.example:80"},
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Origin": "http://[::1"},
+        {"Origin": "http://127.0.0.1:99999999"},
+        {"Origin": ""},
+        {"Host": "["},
+        {"Host": "[::1]]:x"},
         {"Sec-Fetch-Site": "cross-site"},
     ],
 )
@@ -114,8 +120,9 @@ def test_uploads_are_limited(serve: Serve, spool: Path, clip: Path, tmp_path: Pa
         assert answer.status_code == 413
         assert answer.json()["error"]["code"] == "too_large"
         assert files_in(spool) == []
-    with serve(seconds=1.0, pixels=48 * 64 - 1) as client:
+    with serve(seconds=1.0) as client:
         assert "seconds long" in until(client, upload(client, clip), "failed")["error"]
+    with serve(pixels=48 * 64 - 1) as client:
         short = encode(tmp_path / "short.mp4", counting(12))
         assert "larger than is allowed" in until(client, upload(client, short), "failed")["error"]
 
@@ -125,7 +132,7 @@ def test_other_requests_are_limited_too(client: Client) -> None:
     assert client.post("/api/clips/none/choose", json=large).status_code == 413
     chunks = (b" " * 1000 for _ in range(100))
     answer = client.post("/api/clips/none/choose", content=chunks)
-    assert answer.status_code in (400, 404, 422)
+    assert answer.status_code == 413
 
 
 def test_the_oldest_clips_are_removed(serve: Serve, clip: Path) -> None:

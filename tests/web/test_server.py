@@ -47,6 +47,22 @@ def test_sigterm_finishes_what_runs(models: list[Path], clip: Path, tmp_path: Pa
             os.environ["TMPDIR"] = before
 
 
+def test_a_terminal_that_closes_leaves_no_uploads(
+    models: list[Path], clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that run under `nohup` would pass it on
+    try:
+        with running(models[:1]) as (address, process):
+            with httpx.Client(base_url=address, timeout=60) as client:
+                upload(client, clip)
+            process.send_signal(signal.SIGHUP)
+            process.wait(timeout=60)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_another_address_needs_a_token(models: list[Path]) -> None:
     with running(models[:1], "--host", "0.0.0.0") as (address, _):
         port = httpx.URL(address).port

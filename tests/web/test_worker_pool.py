@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from ctsan.errors import CtsanError, VideoError
 from ctsan.io.device import usable_cores
 from ctsan.video.backbones import find_backbone
 from ctsan.video.engine import Maps, Pixels, load_engine
 from ctsan.video.frames import sample_frames
-from ctsan.web.worker import Network, read_clip
+from ctsan.web.limits import Limits
+from ctsan.web.messages import Message
+from ctsan.web.worker import Network, answer, read_clip
+from ctsan.web.worker_pool import WorkerPool
 from web.conftest import Serve
-from web.serving import files_in, until, upload, workers_of
+from web.serving import children_of, files_in, until, upload, workers_of
 
 
 def test_nothing_is_lost_with_a_killed_worker(serve: Serve, clip: Path) -> None:
@@ -89,6 +96,91 @@ def test_too_many_are_told_to_wait(serve: Serve, clip: Path) -> None:
         assert client.get(f"/api/clips/{clip_id}/description").status_code == 429
     with serve(requests=0) as client:
         assert client.get("/api/status").status_code == 429
+
+
+def test_cancelled_clips_leave_no_processes(serve: Serve, clip: Path) -> None:
+    """Each deletion ends a worker, most of them while it starts."""
+    before = children_of(os.getpid())  # of other tests in this process
+    with serve(workers=2) as client:
+        most = 0
+        for _ in range(12):
+            clip_id = upload(client, clip)
+            time.sleep(0.05)
+            assert client.delete(f"/api/clips/{clip_id}").status_code == 204
+            most = max(most, len(set(children_of(os.getpid())).difference(before)))
+        assert most <= 2
+        assert until(client, upload(client, clip), "ready")
+        assert len(set(children_of(os.getpid())).difference(before)) <= 2
+    assert set(children_of(os.getpid())) <= set(before)
+
+
+def test_a_worker_that_cannot_start_leaves_no_process(tmp_path: Path) -> None:
+    """Its process hangs, or prints what is no message."""
+
+    async def start() -> None:
+        pool = WorkerPool({}, Limits(workers=1), weights=None)
+        with pytest.raises(CtsanError, match="could not be started"):
+            await pool.start()
+        await pool.stop()
+
+    before = children_of(os.getpid())  # of other tests in this process
+    for program in (
+        "import time; time.sleep(100)",
+        "print('x' * 100, flush=True); input()",
+        "raise SystemExit",
+    ):
+        (tmp_path / "python").write_text(f"#!{sys.executable}\n{program}\n")
+        (tmp_path / "python").chmod(0o755)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.executable", str(tmp_path / "python"))
+            patch.setattr("ctsan.web.worker_pool._START_SECONDS", 0.5)
+            asyncio.run(start())
+        assert set(children_of(os.getpid())) <= set(before)
+
+
+@pytest.mark.parametrize(
+    "error", [VideoError("x", "it is odd", "Leave it."), MemoryError(), KeyError("\x1b[2J")]
+)
+def test_a_worker_survives_every_error_of_a_file(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Iterator[Message]:
+        yield Message({"kind": "info"})
+        raise error
+
+    monkeypatch.setattr("ctsan.web.worker.read_clip", fail)
+    first, last = answer({"what": "clip", "file": "x", "pixels": 100}, [])
+    assert first.head["kind"] == "info"
+    assert last.head["kind"] == "error"
+    assert last.head["text"].endswith(".")
+    assert "Traceback" not in last.head["text"]
+    assert ("log" in last.head) == isinstance(error, KeyError)
+
+
+def test_no_secret_reaches_a_worker(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {
+        name: f"hidden-{number}"
+        for number, name in enumerate(("CTSAN_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "MY_PASSWORD"))
+    }
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with serve(token="hidden-token"):
+        [worker] = workers_of(os.getpid())
+        environment = Path(f"/proc/{worker}/environ").read_bytes()
+        assert b"hidden" not in environment
+        assert b"hidden" not in Path(f"/proc/{worker}/cmdline").read_bytes()
+        assert b"OMP_NUM_THREADS=1" in environment.split(b"\0")
+
+
+def test_no_module_is_imported_from_the_working_folder(
+    serve: Serve, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "numpy", "av"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    file = clip.resolve()
+    monkeypatch.chdir(tmp_path)
+    with serve() as client:
+        assert until(client, upload(client, file), "ready", "failed")["state"] == "ready"
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("max_frames", [[10], [10, 7], [40, 3]])

@@ -3,64 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ctsan.errors import VideoError
+from ctsan.inference.encoded_clip import EncodedClip
+from ctsan.inference.predictor import Predictor
 from ctsan.inference.results import Choice, Concept, Description, Effects, Tracing
-from ctsan.tasks.blank import split_at_blanks
+from ctsan.text.sentences import split_at_blanks
 from ctsan.web import schema
+from ctsan.web.clips import Clip
 from ctsan.web.errors import RequestError
-from ctsan.web.feature_cache import ClipPredictor
 
 Q = TypeVar("Q")
 
-ClipRequest: TypeAlias = tuple[Path, Q]  # the clip's id, and the parameters of the request
+ClipRequest: TypeAlias = tuple[Clip, Q]  # a clip that is ready, and the parameters of the request
 
 _MAX_BLANKS = 4
 _DIGITS = 4
 
 
 def describe_clips(
-    predictor: ClipPredictor, requests: Sequence[ClipRequest[None]]
+    predictor: Predictor, requests: Sequence[ClipRequest[None]]
 ) -> list[schema.DescriptionAnswer]:
-    descriptions = predictor.describe_cached([clip for clip, _ in requests])
+    descriptions = _describe(predictor, [clip for clip, _ in requests])
     return [
-        _description_answer(predictor, clip, description)
+        _description_answer(predictor, encoded_clip(clip), description)
         for (clip, _), description in zip(requests, descriptions, strict=True)
     ]
 
 
 def list_concepts(
-    predictor: ClipPredictor, requests: Sequence[ClipRequest[None]]
+    predictor: Predictor, requests: Sequence[ClipRequest[None]]
 ) -> list[list[schema.ConceptWord]]:
-    return [concept_list(predictor.concepts(clip)) for clip, _ in requests]
+    return [concept_list(predictor.concepts(encoded_clip(clip))) for clip, _ in requests]
 
 
 def trace_clips(
-    predictor: ClipPredictor, requests: Sequence[ClipRequest[str | None]]
+    predictor: Predictor, requests: Sequence[ClipRequest[str | None]]
 ) -> list[schema.TracesAnswer]:
     """Args:
     requests: clips, each with an additional concept word to trace, or None.
     """
-    predictor.describe_cached([clip for clip, _ in requests])
-    return [_traces_answer(predictor.trace(clip, concept=concept)) for clip, concept in requests]
+    descriptions = _describe(predictor, [clip for clip, _ in requests])
+    return [
+        _traces_answer(predictor.trace(encoded_clip(clip), concept=concept, caption=description.captions[0]))
+        for (clip, concept), description in zip(requests, descriptions, strict=True)
+    ]
 
 
 def fill_blanks(
-    predictor: ClipPredictor, requests: Sequence[ClipRequest[schema.FillQuestion]]
+    predictor: Predictor, requests: Sequence[ClipRequest[schema.FillQuestion]]
 ) -> list[schema.FillAnswer]:
-    predictor.prepare((clip for clip, _ in requests), "fill")
-    return [_fill_answer(predictor, clip, question) for clip, question in requests]
+    predictor.prepare([encoded_clip(clip) for clip, _ in requests], "fill")
+    return [_fill_answer(predictor, encoded_clip(clip), question) for clip, question in requests]
 
 
 def choose_sentences(
-    predictor: ClipPredictor, requests: Sequence[ClipRequest[schema.ChooseQuestion]]
+    predictor: Predictor, requests: Sequence[ClipRequest[schema.ChooseQuestion]]
 ) -> list[schema.ChooseAnswer]:
-    predictor.prepare((clip for clip, _ in requests), "choose")
-    return [_choose_answer(predictor.choose(clip, question.sentences)) for clip, question in requests]
+    predictor.prepare([encoded_clip(clip) for clip, _ in requests], "choose")
+    return [
+        _choose_answer(predictor.choose(encoded_clip(clip), question.sentences))
+        for clip, question in requests
+    ]
 
 
 def concept_list(concepts: Iterable[Concept]) -> list[schema.ConceptWord]:
@@ -70,8 +78,23 @@ def concept_list(concepts: Iterable[Concept]) -> list[schema.ConceptWord]:
     ]
 
 
+def _describe(predictor: Predictor, clips: Sequence[Clip]) -> list[Description]:
+    """Descriptions of clips; those that are not described yet are described in one batch."""
+    missing = list(dict.fromkeys(clip for clip in clips if clip.description is None))
+    described = predictor.describe_all([encoded_clip(clip) for clip in missing])
+    for clip, description in zip(missing, described, strict=True):
+        assert not isinstance(description, VideoError)  # the clip has been read
+        clip.description = description
+    return [clip.description for clip in clips if clip.description is not None]
+
+
+def encoded_clip(clip: Clip) -> EncodedClip:
+    assert clip.encoded is not None  # only clips that are ready are asked about
+    return clip.encoded
+
+
 def _description_answer(
-    predictor: ClipPredictor, clip: Path, description: Description
+    predictor: Predictor, clip: EncodedClip, description: Description
 ) -> schema.DescriptionAnswer:
     """The effects of concept words are those of the whole ensemble. Attention is that of the one run with
     traces, because the runs of an ensemble have no common attention.
@@ -80,7 +103,7 @@ def _description_answer(
     words = caption.text.split()
     attended: list[str] = []
     attention: list[list[float]] = [[] for _ in words]
-    tracing = predictor.trace(clip) if predictor.can_trace else None
+    tracing = predictor.trace(clip, caption=caption) if predictor.can_trace else None
     if tracing is not None and tracing.output_weights is not None:
         attended = [concept.word for concept in tracing.concepts]
         attention = _to_list(tracing.output_weights)
@@ -91,7 +114,7 @@ def _description_answer(
             _caption_word(word, weights, tracing.effects if tracing else None, position)
             for position, (word, weights) in enumerate(zip(words, attention, strict=True))
         ],
-        said_by=predictor.num_describing,
+        said_by=sum(model.task == "describe" for model in predictor.models),
         run=tracing.run_name if tracing else None,
         attended=attended,
         concepts=concept_list(description.concepts),
@@ -131,7 +154,7 @@ def _traces_answer(tracing: Tracing) -> schema.TracesAnswer:
     )
 
 
-def _fill_answer(predictor: ClipPredictor, clip: Path, question: schema.FillQuestion) -> schema.FillAnswer:
+def _fill_answer(predictor: Predictor, clip: EncodedClip, question: schema.FillQuestion) -> schema.FillAnswer:
     if len(split_at_blanks(question.sentence)) > _MAX_BLANKS + 1:
         raise RequestError(f"The sentence has more than {_MAX_BLANKS} blanks. Leave out some.")
     filling = predictor.fill(clip, question.sentence, n_best=question.n_best)

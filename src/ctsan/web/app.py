@@ -16,9 +16,10 @@ from starlette.types import ASGIApp
 
 from ctsan import __version__
 from ctsan.errors import CtsanError, StoreError
+from ctsan.inference.predictor import Predictor
+from ctsan.search.opening import LibraryAddress
 from ctsan.web import library_routes, routes
-from ctsan.web.errors import BusyError, NotFoundError, RequestError
-from ctsan.web.feature_cache import ClipPredictor
+from ctsan.web.errors import BusyError, NotFoundError, RequestError, UnexpectedError
 from ctsan.web.limits import Limits
 from ctsan.web.security import SecurityMiddleware, error_body
 from ctsan.web.service import Service
@@ -33,10 +34,10 @@ After 429, try again after `Retry-After` seconds."""
 
 
 def create_app(
-    predictor: ClipPredictor,
+    predictor: Predictor,
     *,
     limits: Limits | None = None,
-    library: Path | None = None,
+    library: LibraryAddress | None = None,
     weights: Path | None = None,
     token: str | None = None,
     host: str = "localhost",
@@ -44,7 +45,7 @@ def create_app(
     """Build the application.
 
     Args:
-        library: folder of a library to search.
+        library: to search, in a folder or in PostgreSQL.
         weights: the backbone's weights, if they are not installed with ctsan.
         token: required from clients; None if the server listens on the loopback interface only.
         host: the address that the server listens on.
@@ -54,8 +55,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await service.start()
         try:
+            await service.start()
             yield
         finally:
             await service.stop()
@@ -123,5 +124,5 @@ def _handle_store_error(_: Request, error: Exception) -> Response:
 
 def _handle_unexpected_error(_: Request, __: Exception) -> Response:
     """A bug in the server; uvicorn logs the traceback."""
-    message = "Something went wrong in the server, not with your question. Try again."
-    return JSONResponse({"error": {"code": "server", "message": message}}, 500)
+    error = UnexpectedError()
+    return JSONResponse(error_body(error), error.status)

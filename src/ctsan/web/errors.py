@@ -12,8 +12,22 @@ class RequestError(CtsanError):
     code = "invalid"
 
 
+class MalformedError(RequestError):
+    status, code = 400, "http"
+
+
+class EmptyUploadError(RequestError):
+    pass
+
+
 class NotFoundError(RequestError):
     status, code = 404, "not_found"
+
+
+class GoneError(RequestError):
+    """It was there, and its file or record has been removed since."""
+
+    status, code = 410, "gone"
 
 
 class TooLargeError(RequestError):
@@ -30,6 +44,12 @@ class BusyError(RequestError):
     status, code = 429, "busy"
 
 
+class SpoolError(RequestError):
+    """The file system takes no more uploads."""
+
+    status, code = 507, "storage"
+
+
 class UnreadableError(RequestError):
     code = "unreadable"
 
@@ -40,3 +60,12 @@ class CancelledClipError(RequestError):
 
 class NoModelError(RequestError):
     status, code = 409, "no_model"
+
+
+class UnexpectedError(RequestError):
+    """A bug in the server."""
+
+    status, code = 500, "server"
+
+    def __init__(self) -> None:
+        super().__init__("Something went wrong in the server, not with your question. Try again.")

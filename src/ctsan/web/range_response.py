@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import stat
+from collections.abc import Collection
 from email.utils import formatdate
 from pathlib import Path
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
+from ctsan.search.library_format import FileRecord
 from ctsan.web.errors import NotFoundError, RequestError
 from ctsan.web.security import error_body
 
+_LATEST = 253402300799.0  # the last second of the year 9999, the last one that an HTTP date can have
 MAX_RANGE_BYTES = 2**20  # fits into the socket buffers of a local client that does not read
 
 
@@ -20,25 +24,40 @@ class RangeError(RequestError):
     status, code = 416, "range"
 
 
-def range_response(file: Path, request: Request, *, media_type: str, max_bytes: int) -> Response:
+def range_response(
+    file: Path,
+    request: Request,
+    *,
+    versions: Collection[tuple[int, int]],
+    media_type: str,
+    max_bytes: int,
+) -> Response:
     """The requested range of a file, truncated to `max_bytes`.
+
+    Only a file that was indexed is sent: what has replaced it may be a link to something else.
 
     Differs from HTTP: a request without Range for a larger file is also answered with 206 and its beginning.
 
+    Args:
+        versions: sizes and dates (ns) of the file when it was indexed, and of its copies.
+
     Raises:
-        NotFoundError: the file is gone or cannot be read.
+        NotFoundError: the file is gone, has changed since it was indexed, or cannot be read.
     """
     if not file.is_file():
         raise NotFoundError("The file is gone. Index the folder again.")
     try:
-        with file.open("rb") as stream:
+        with open(file, "rb", opener=_open_at_once) as stream:
             status = os.fstat(stream.fileno())
+            found = FileRecord.of(file, status)
+            if not stat.S_ISREG(status.st_mode) or (found.size, found.mtime_ns) not in versions:
+                raise NotFoundError("The file has changed since it was indexed. Index the folder again.")
             size, etag = status.st_size, f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
             headers = {
                 "Accept-Ranges": "bytes",
                 "Cache-Control": "private, max-age=3600",
                 "ETag": etag,
-                "Last-Modified": formatdate(status.st_mtime, usegmt=True),
+                "Last-Modified": formatdate(min(status.st_mtime, _LATEST), usegmt=True),
             }
             if request.method == "HEAD":
                 return Response(headers=headers | {"Content-Length": str(size)}, media_type=media_type)
@@ -56,6 +75,11 @@ def range_response(file: Path, request: Request, *, media_type: str, max_bytes: 
         return Response(content, headers=headers, media_type=media_type)
     headers["Content-Range"] = f"bytes {start}-{start + len(content) - 1}/{size}"
     return Response(content, 206, headers, media_type)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting, as for the other end of a pipe that has replaced it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _parse_range(header: str, size: int) -> tuple[int, int] | None:

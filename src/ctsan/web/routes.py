@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -21,14 +22,17 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
         401: "A token is needed.",
         403: "Request from another site, or unknown Host header.",
         404: "Not found, or removed meanwhile.",
-        408: "The upload stalled.",
+        408: "The request came too slowly.",
         409: "The clip was cancelled, or no model can answer this.",
+        410: "The file or moment has been removed since.",
         413: "Too large.",
         422: "The request is invalid, or the clip cannot be read.",
         429: "Too many requests: try again after Retry-After seconds.",
+        507: "The server cannot store the upload.",
     }.items()
 }
 JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "A picture."}}
+CACHED_JPEG = JPEG | {304: {"description": "The picture has not changed."}}
 _VTT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/vtt": {}}, "description": "WebVTT."}}
 _FILE_BODY = {
     "requestBody": {
@@ -186,6 +190,7 @@ def clip_state_answer(clip: Clip) -> schema.ClipState:
         state=clip.state,
         progress=clip.progress,
         error=clip.error,
+        start=clip.start,
         duration=clip.duration,
         width=clip.width,
         height=clip.height,
@@ -196,3 +201,11 @@ def clip_state_answer(clip: Clip) -> schema.ClipState:
 
 def jpeg_response(content: bytes) -> Response:
     return Response(content, media_type="image/jpeg", headers=_CACHEABLE)
+
+
+def cached_jpeg_response(content: bytes, request: Request) -> Response:
+    """A picture of the library, with a validator: its file may change under the same id."""
+    headers = _CACHEABLE | {"ETag": f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type="image/jpeg", headers=headers)

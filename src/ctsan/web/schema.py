@@ -50,6 +50,7 @@ class ClipState(BaseModel):
     state: State
     progress: float = Field(description="From 0 to 1.")
     error: str | None
+    start: float = Field(description="Seconds from the start of the file; above 0 for a moment of a film.")
     duration: float | None = Field(description="In seconds; 0 for a picture; null until known.")
     width: int | None = Field(description="Display size, at most 640 pixels; null until known.")
     height: int | None
@@ -162,9 +163,12 @@ class ShotsAnswer(BaseModel):
 class SearchHit(BaseModel):
     id: str
     name: str = Field(description="File name without the folder.")
+    folder: str = Field(description="Name of the folder that the file is in, without those above it.")
+    media_type: str = Field(examples=["video/mp4"])
     is_picture: bool
     start: float = Field(description="Seconds from the start of the file.")
     end: float
+    caption: str | None = Field(description="Of the shot; null if the library was indexed without captions.")
     score: float
     concepts: list[ConceptWord]
     matched: list[str] = Field(
@@ -172,10 +176,56 @@ class SearchHit(BaseModel):
     )
 
 
+class CorrectionAnswer(BaseModel):
+    typed: str
+    read_as: str
+
+
+class FilterAnswer(BaseModel):
+    word: str = Field(description="As it was given.")
+    read_as: str = Field(description="The concept word that it was read as; all its forms count.")
+    is_excluded: bool
+    shots: int = Field(description="Shots of the library that show it.")
+
+
+class WordCount(BaseModel):
+    word: str
+    shots: int | None = Field(
+        description="Shots that pass all filters and show the word; null in a large library."
+    )
+
+
 class SearchAnswer(BaseModel):
     has_match: bool = Field(description="False if probably nothing in the library matches.")
     trust: float | None = Field(
-        description="Accuracy of `has_match` on validation queries; null if it was not judged."
+        description="Accuracy of `has_match` on validation sentences; null for a word, or if not judged."
     )
-    unknown: list[str]
+    unknown: list[str] = Field(description="Words of the query that no model knows.")
+    searched_for: str | None = Field(description="The query as it was read; null without one.")
+    corrections: list[CorrectionAnswer] = Field(description="Misspelt words of the query.")
+    filters: list[FilterAnswer] = Field(description="Of `concept` and `without`.")
+    words: list[WordCount] = Field(description="Concept words that the hits share, to narrow the search by.")
+    library_shots: int
+    allowed_shots: int = Field(description="Shots that pass the filters.")
     hits: list[SearchHit] = Field(description="Best first.")
+
+
+class UnreadFile(BaseModel):
+    name: str = Field(description="File name without the folder.")
+    reason: str
+
+
+class LibraryAnswer(BaseModel):
+    name: str
+    files: int
+    shots: int
+    unread_count: int = Field(description="Files that could not be read.")
+    unread: list[UnreadFile] = Field(description="The first 50 of them.")
+
+
+class StartAnswer(BaseModel):
+    library: LibraryAnswer | None = Field(description="Null if the server has no library.")
+    clips: list[SearchHit] = Field(
+        description="The first shots of the files that were indexed last; without a library, example clips."
+    )
+    searches: list[str] = Field(description="Sentences or words that the library has answers for.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 from collections.abc import Iterable
@@ -9,15 +10,16 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ctsan.web.errors import BusyError, RequestError, TooLargeError
+from ctsan.web.errors import BusyError, RequestError, TooLargeError, TooSlowError, UnexpectedError
 from ctsan.web.limits import Limits
 
 UPLOADS = "/api/clips"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
-_HEADERS = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
         "media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -55,37 +57,79 @@ class SecurityMiddleware:
         self._num_in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        has_started = False
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
             if message["type"] == "http.response.start":
                 response_headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
+                for name, value in SECURITY_HEADERS.items():
                     response_headers[name] = value
                 response_headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        if self._token and (cookie := self._token_cookie(scope, self._token)):
-            await _redirect(send_with_headers, cookie)
-            return
         try:
-            self._check_request(scope, headers)
+            await self._answer(scope, headers, receive, send_with_headers)
         except RequestError as error:
             await _send_error(send_with_headers, error)
+        except ClientDisconnect:
             return
-        is_upload = scope["method"] == "POST" and scope["path"] == UPLOADS
+        except Exception:
+            if not has_started:
+                await _send_error(send_with_headers, UnexpectedError())
+            raise  # uvicorn logs it
+
+    async def _answer(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        """Raises:
+        RequestError: the request has no access, exceeds a limit, or comes too slowly.
+        """
+        if self._token and (cookie := self._token_cookie(scope, self._token)):
+            await _redirect(send, cookie)
+            return
+        self._check_request(scope, headers)
+        if is_upload(scope["method"], scope["path"]):  # `uploads` limits these
+            await self._app(scope, receive, send)
+            return
+        body = await self._read_body(receive)
+        if body is None:
+            return
+        if self._num_in_flight >= self._limits.requests:
+            raise BusyError("Many requests are being answered just now. Try again in a few seconds.")
         self._num_in_flight += 1
         try:
-            if is_upload:
-                await self._app(scope, receive, send_with_headers)
-            else:
-                body = _BoundedBody(receive, self._limits.body_bytes)
-                await self._app(scope, body, send_with_headers)
+            await self._app(scope, _Replayed(body, receive), send)
         finally:
             self._num_in_flight -= 1
+
+    async def _read_body(self, receive: Receive) -> bytes | None:
+        """The whole body; None if the client has gone. The request takes no place until then.
+
+        Raises:
+            TooLargeError: the body exceeds the limit.
+            TooSlowError: the client sends too slowly.
+        """
+        body, is_complete = bytearray(), False
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                while not is_complete:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > self._limits.body_bytes:
+                        raise _too_large(self._limits.body_bytes)
+                    is_complete = not message.get("more_body", False)
+        except TimeoutError:
+            raise TooSlowError("The request came too slowly. Try again.") from None
+        return bytes(body)
 
     def _check_request(self, scope: Scope, headers: Headers) -> None:
         """Raises:
@@ -96,7 +140,7 @@ class SecurityMiddleware:
             raise ForbiddenError(f"This server answers only as {', '.join(sorted(self._allowed_hosts))}.")
         origin = headers.get("origin")
         is_cross_site = headers.get("sec-fetch-site") in ("cross-site", "same-site") or (
-            origin is not None and urlsplit(origin).netloc != host
+            origin is not None and _host_of(origin) != host
         )
         is_navigation = scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
         if is_cross_site and not is_navigation:
@@ -106,13 +150,11 @@ class SecurityMiddleware:
                 "A token is needed: open the address that 'ctsan serve' printed, or send it as "
                 "'Authorization: Bearer TOKEN'."
             )
-        if self._num_in_flight >= self._limits.requests:
-            raise BusyError("Many requests are being answered just now. Try again in a few seconds.")
         length = headers.get("content-length", "0")
-        is_upload = scope["method"] == "POST" and scope["path"] == UPLOADS
-        max_bytes = self._limits.upload_bytes if is_upload else self._limits.body_bytes
+        may_be_long = is_upload(scope["method"], scope["path"])
+        max_bytes = self._limits.upload_bytes if may_be_long else self._limits.body_bytes
         if not length.isdecimal() or int(length) > max_bytes:
-            raise TooLargeError(f"The request is larger than {max_bytes / 2**20:,.4g} MB.")
+            raise _too_large(max_bytes)
 
     def _token_cookie(self, scope: Scope, token: str) -> str | None:
         """The Set-Cookie value for a browser that opens `/?token=TOKEN`; None for other requests."""
@@ -124,16 +166,26 @@ class SecurityMiddleware:
         return f"{_cookie_name(scope)}={quote(token, safe='')}; Path=/; HttpOnly; SameSite=Lax"
 
 
-class _BoundedBody:
-    """An ASGI `receive` that reports a disconnect once the request body exceeds `max_bytes`."""
+class _Replayed:
+    """An ASGI `receive` that returns a body that was read before, and then only the disconnect."""
 
-    def __init__(self, receive: Receive, max_bytes: int) -> None:
-        self._receive, self._remaining = receive, max_bytes
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
 
     async def __call__(self) -> Message:
-        message = await self._receive()
-        self._remaining -= len(message.get("body", b""))
-        return message if self._remaining >= 0 else {"type": "http.disconnect"}
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+def is_upload(method: str, path: str) -> bool:
+    return method == "POST" and path == UPLOADS
+
+
+def _too_large(max_bytes: int) -> TooLargeError:
+    return TooLargeError(f"The request is larger than {max_bytes / 2**20:,.4g} MB.")
 
 
 async def _send_error(send: Send, error: RequestError) -> None:
@@ -175,6 +227,14 @@ def _cookie_name(scope: Scope) -> str:
     """Contains the port, because browsers share cookies between the ports of a host."""
     port = scope["server"][1] if scope.get("server") else 0
     return f"ctsan-{port}"
+
+
+def _host_of(origin: str) -> str | None:
+    """The host and port of an Origin header; None if there is none in it."""
+    try:
+        return urlsplit(origin).netloc or None
+    except ValueError:
+        return None
 
 
 def _without_port(host: str) -> str:

@@ -5,20 +5,32 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import resource
 import secrets
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ctsan.errors import UsageError
+from ctsan.io.extras import extra
+from ctsan.search.opening import LibraryAddress
 from ctsan.web.limits import Limits
+from ctsan.web.log_limit import limit_repeats
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.types import ASGIApp
 
 TOKEN_VARIABLE = "CTSAN_TOKEN"
 
 _UNREAD_SECONDS = 20  # after which the connection of a client that does not read is closed
 _GRACE_SECONDS = 120  # for running requests to finish after SIGTERM
+_OTHER_FILES = 128  # open files besides connections: uploads, workers, the library
+_LEAST_CONNECTIONS = 16
 
 
 def serve(
@@ -26,16 +38,16 @@ def serve(
     *,
     host: str,
     port: int,
-    library: Path | None = None,
+    library: LibraryAddress | None = None,
     weights: Path | None = None,
     limits: Limits | None = None,
     on_start: Callable[[str], object],
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then finish the running requests.
+    """Serve until SIGTERM, Ctrl-C or the end of the terminal, then finish the running requests.
 
     Args:
         port: 0 selects a free port.
-        library: folder of a library to search.
+        library: to search, in a folder or in PostgreSQL.
         weights: the backbone's weights, if they are not installed with ctsan.
         on_start: called with the URL to open.
 
@@ -44,39 +56,51 @@ def serve(
         RunError: a model cannot be used.
         StoreError: the library cannot be used.
     """
-    try:
+    with extra("serve", "The page"):
         import uvicorn
 
         from ctsan.web.app import create_app
-    except ImportError as error:
-        raise UsageError(
-            f"The page needs packages that are not installed ({error.name}). Get them with: "
-            "pip install 'ctsan[serve]'"
-        ) from error
+    from ctsan.inference.predictor import Predictor
 
-    from ctsan.runs.trained_run import load_runs
-    from ctsan.web.feature_cache import ClipPredictor
-
+    limits = _fit_open_files(limits or Limits())
     listener = _listen(host, port)
     token = None if _is_loopback(host) else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
+    predictor = Predictor.load(*models, weights=weights)
+    predictor.load_all()
     app = create_app(
-        ClipPredictor(load_runs(models), weights=weights),
+        predictor,
         limits=limits,
         library=library,
         weights=weights,
         token=token,
         host=host,
     )
+    server = uvicorn.Server(server_config(app, limits))
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # `nohup` ignores it
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+    on_start(_url(host, listener.getsockname()[1], token))
+    server.run(sockets=[listener])
+
+
+def server_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
+    """The configuration of the HTTP server. Repeated messages of its log are counted, not printed."""
+    import uvicorn
+
+    from ctsan.web.connections import limited_connections
+
     config = uvicorn.Config(
         app,
+        http=limited_connections(limits),
+        ws="none",
+        proxy_headers=False,
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         timeout_keep_alive=30,
     )
-    on_start(_url(host, listener.getsockname()[1], token))
-    uvicorn.Server(config).run(sockets=[listener])
+    limit_repeats()  # after uvicorn has configured its loggers
+    return config
 
 
 def limits_of(*, megabytes: int, minutes: float) -> Limits:
@@ -91,10 +115,24 @@ def limits_of(*, megabytes: int, minutes: float) -> Limits:
     )
 
 
+def _fit_open_files(limits: Limits) -> Limits:
+    """Raise the limit of open files to what the connections need, or take fewer connections."""
+    needed = limits.connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= needed:
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+        return limits
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return replace(limits, connections=max(_LEAST_CONNECTIONS, hard - _OTHER_FILES))
+
+
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=128)
+    except UnicodeError:  # of the IDNA encoding
+        raise UsageError(f"{host!r} cannot be the name of a host. Give another --host.") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise UsageError(

@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ctsan.inference.featurizer import networks_needed
-from ctsan.inference.results import Description, Scene
+from ctsan.inference.encoded_clip import EncodedClip
+from ctsan.inference.featurizer import ClipFeatures, networks_needed
+from ctsan.inference.predictor import Predictor
+from ctsan.inference.results import Scene
+from ctsan.search.opening import LibraryAddress
+from ctsan.search.search import Hit
 from ctsan.video.clip_maps import ClipMaps
-from ctsan.web.catalogue import Catalogue
+from ctsan.web.catalogue import Catalogue, Pictures
 from ctsan.web.clips import Clip, ClipStore, DescribedShot
 from ctsan.web.errors import CancelledClipError, NoModelError, UnreadableError
-from ctsan.web.feature_cache import ClipPredictor
+from ctsan.web.examples import Examples
 from ctsan.web.limits import Limits
 from ctsan.web.messages import Message
 from ctsan.web.model_thread import ModelThread
@@ -39,23 +42,24 @@ class Service:
 
     def __init__(
         self,
-        predictor: ClipPredictor,
+        predictor: Predictor,
         limits: Limits,
         *,
-        library: Path | None = None,
+        library: LibraryAddress | None = None,
         weights: Path | None = None,
     ) -> None:
         self.predictor, self.limits = predictor, limits
         self.catalogue: Catalogue | None = None
+        self.examples, self.pictures = Examples(), Pictures()
         self._model_thread = ModelThread(max_pending=limits.model_queue, max_batch=limits.model_batch)
-        runs = list(predictor.runs)
+        models = list(predictor.models)
         if library is not None:
             open_library = partial(
-                Catalogue.open, library, predictor.cache, loaded=predictor.runs, weights=weights
+                Catalogue.open, library, loaded=predictor.models, weights=weights, pictures=self.pictures
             )
             self.catalogue = self._model_thread.run_blocking(open_library)
-            runs += self.catalogue.searcher.runs
-        self.workers = WorkerPool(networks_needed(runs), limits, weights=weights)
+            models += self.catalogue.searcher.models
+        self.workers = WorkerPool(networks_needed(models), limits, weights=weights)
         self.clips = ClipStore(limits)
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -81,9 +85,15 @@ class Service:
         self._start_reading(clip)
         return clip
 
-    def open(self, file: Path) -> Clip:
-        """Read a file of the library like an upload; the file stays where it is."""
-        clip = self.clips.add(file)
+    def open(self, file: Path, span: tuple[float, float] | None = None) -> Clip:
+        """Read a file of the library, or a span of it, like an upload; the file stays where it is.
+
+        A clip that has been read before is not read again, unless the file has changed.
+        """
+        known = self.clips.find(file, span)
+        if known is not None:
+            return known
+        clip = self.clips.add(file, span)
         self._start_reading(clip)
         return clip
 
@@ -96,7 +106,7 @@ class Service:
 
     async def remove(self, clip: Clip) -> None:
         await self.cancel(clip)
-        self._remove(clip)
+        self.clips.remove(clip)
 
     # Requests to the models
 
@@ -104,7 +114,7 @@ class Service:
         self,
         clip: Clip,
         task: str | None,
-        function: Callable[[ClipPredictor, Sequence[tuple[Path, Q]]], Sequence[A]],
+        function: Callable[[Predictor, Sequence[tuple[Clip, Q]]], Sequence[A]],
         request: Q,
     ) -> A:
         """Answer a request about a clip, once the clip has been read.
@@ -126,7 +136,7 @@ class Service:
                 f"ctsan train {task} --corpus CORPUS --out RUN, then ctsan serve --model RUN"
             )
         await self.wait_settled(clip)
-        return await self._model_thread.submit(self.predictor, function, (Path(clip.id), request))
+        return await self._model_thread.submit(self.predictor, function, (clip, request))
 
     async def wait_settled(self, clip: Clip) -> None:
         """Wait until a clip has been read.
@@ -149,29 +159,29 @@ class Service:
         """
         return await self._model_thread.submit(None, lambda _, __: [work()], None)
 
+    async def stored_thumbnail(self, hit: Hit) -> bytes | None:
+        """The thumbnail that the library has of a moment. It is read outside of the queue for questions."""
+        catalogue = self.catalogue
+        return await self._model_thread.run(lambda: catalogue.thumbnail(hit)) if catalogue else None
+
     async def thumbnail(self, file: Path, seconds: float) -> bytes:
         """A small JPEG of the frame at the given time of a file of the library.
 
         Raises:
             UnreadableError: the file cannot be read.
         """
-        try:
-            async with aclosing(self.workers.read_picture(file, seconds)) as messages:
-                pictures = [message.body async for message in messages]
-        except ReadingError as error:
-            raise UnreadableError(str(error)) from error
-        return pictures[0]
+        return await _only_picture(self.workers.read_picture(file, seconds))
+
+    async def strip(self, file: Path, seconds: Sequence[float]) -> bytes:
+        """A JPEG of the frames at the given times side by side; otherwise as `thumbnail`."""
+        return await _only_picture(self.workers.read_strip(file, seconds))
 
     # Reading
 
     def _start_reading(self, clip: Clip) -> None:
         for expired in self.clips.expired():
-            self._remove(expired)
+            self.clips.remove(expired)
         clip.task = asyncio.create_task(self._read(clip))
-
-    def _remove(self, clip: Clip) -> None:
-        self.clips.remove(clip)
-        self.predictor.cache.remove(clip.id)
 
     async def _read(self, clip: Clip) -> None:
         try:
@@ -199,7 +209,8 @@ class Service:
     async def _read_once(self, clip: Clip) -> None:
         assert clip.file is not None  # it has not been read yet
         shots = self.limits.shots if "describe" in self.predictor.tasks else 0
-        async with aclosing(self.workers.read_clip(clip.file, max_shots=shots)) as messages:
+        reading = self.workers.read_clip(clip.file, max_shots=shots, span=clip.span)
+        async with aclosing(reading) as messages:
             await self._process_messages(clip, messages)
 
     async def _process_messages(self, clip: Clip, messages: AsyncIterator[Message]) -> None:
@@ -208,7 +219,8 @@ class Service:
         async for head, body in messages:
             match head["kind"]:
                 case "info":
-                    clip.state, clip.poster, clip.duration = "reading", body, float(head["duration"])
+                    clip.state, clip.poster = "reading", body
+                    clip.start, clip.duration = float(head["start"]), float(head["duration"])
                     clip.width, clip.height = int(head["width"]), int(head["height"])
                 case "picture":
                     clip.pictures.append(body)
@@ -220,36 +232,38 @@ class Service:
                     times, places = np.array(head["times"]), np.array(head["places"], dtype=np.int64)
                     maps[str(head["network"])] = ClipMaps(len(times), places, array)
                 case "read":
-                    self.predictor.cache.add(clip.id, maps, times)
+                    clip.encoded = EncodedClip(ClipFeatures(clip.id, times, maps))
                     maps = {}
                     clip.shots_state = "reading" if head["shots"] else None
                     clip.settle("ready")
                 case "shot":
                     picture, start, end = body, float(head["start"]), float(head["end"])
                 case "shot read":
-                    describe = partial(self._describe_shot, clip.id, maps, times)
-                    description = await self._model_thread.run(describe)
+                    shot = EncodedClip(ClipFeatures(clip.id, times, maps))
+                    description = await self._model_thread.run(partial(self.predictor.describe, shot))
                     maps = {}
                     scene = Scene(start, end, description.captions[0], description.concepts)
                     clip.shots.append(DescribedShot(scene, picture))
                     clip.shots_progress = min(1.0, end / (clip.duration or end))
                     clip.last_used = time.monotonic()
 
-    def _describe_shot(
-        self, clip_id: str, maps: dict[str, ClipMaps], times: NDArray[np.float64]
-    ) -> Description:
-        shot_id = f"{clip_id} shot"  # the space keeps it apart from the ids of clips
-        self.predictor.cache.add(shot_id, maps, times)
-        try:
-            return self.predictor.describe(shot_id)
-        finally:
-            self.predictor.cache.remove(shot_id)
-
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             for clip in self.clips.expired():
-                self._remove(clip)
+                self.clips.remove(clip)
+
+
+async def _only_picture(reading: AsyncGenerator[Message, None]) -> bytes:
+    """Raises:
+    UnreadableError: the file cannot be read.
+    """
+    try:
+        async with aclosing(reading) as messages:
+            pictures = [message.body async for message in messages]
+    except ReadingError as error:
+        raise UnreadableError(str(error)) from error
+    return pictures[0]
 
 
 def _abort(clip: Clip, state: Literal["cancelled", "failed"], error: str | None) -> None:

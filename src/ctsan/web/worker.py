@@ -11,28 +11,33 @@ import json
 import os
 import resource
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from ctsan.errors import VideoError
 from ctsan.video.backbones import Backbone, backbone_of
 from ctsan.video.clip_maps import needed_frames
 from ctsan.video.engine import Engine, load_engine
 from ctsan.video.frames import Frames, pictures_at, probe, sample_frames
-from ctsan.video.shots import MAX_SECONDS, frames_of_shots_by_size
+from ctsan.video.shots import MAX_SECONDS, MIN_SECONDS, frames_of_shots_by_size
 from ctsan.video.store import Recipe
+from ctsan.video.video_file import pixel_limit
 from ctsan.web.messages import Message, pack, receive_from
 
 _BATCH_SIZE = 4  # frames between two progress messages
 _THUMBNAIL = (400, 400)
+_STRIP_CELL = (320, 180)
 _POSTER = (640, 640)
 _MAX_OPEN_FILES = 64
+_MAX_LOG = 4000  # characters of a traceback
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,41 +61,59 @@ def main() -> None:
     _limit_resources(settings["memory"])
     _send(out, Message({"kind": "started"}))
     while (request := receive_from(sys.stdin.buffer)) is not None:
-        try:
-            file = Path(request.head["file"])
-            if request.head["what"] == "picture":
-                _send(out, read_picture(file, request.head["second"]))
-            else:
-                for message in read_clip(file, networks, request.head):
-                    _send(out, message)
-            _send(out, Message({"kind": "done"}))
-        except VideoError as error:
-            _send(out, Message({"kind": "error", "text": f"{_capitalize(error.what)}. {error.remedy}"}))
-        except MemoryError:
-            text = "Reading it takes more memory than is allowed. Reduce its resolution, or cut it."
-            _send(out, Message({"kind": "error", "text": text}))
+        for message in answer(request.head, networks):
+            _send(out, message)
+
+
+def answer(request: Mapping[str, Any], networks: list[Network]) -> Iterator[Message]:
+    """Messages about a file. The last has the kind "done" or "error", whatever happens.
+
+    An error that nobody expected has its traceback in "log". The server prints it, within its limits.
+    """
+    file = Path(request["file"])
+    try:
+        if request["what"] == "picture":
+            yield read_picture(file, request["second"])
+        elif request["what"] == "strip":
+            yield read_strip(file, request["seconds"])
+        else:
+            with pixel_limit(request["pixels"]):
+                yield from read_clip(file, networks, request)
+    except VideoError as error:
+        yield Message({"kind": "error", "text": f"{_capitalize(error.what)}. {error.remedy}"})
+    except MemoryError:
+        text = "Reading it takes more memory than is allowed. Reduce its resolution, or cut it."
+        yield Message({"kind": "error", "text": text})
+    except Exception:
+        text = "It could not be read: the decoder failed. Convert it to mp4."
+        yield Message({"kind": "error", "text": text, "log": traceback.format_exc()[-_MAX_LOG:]})
+    else:
+        yield Message({"kind": "done"})
 
 
 def read_clip(file: Path, networks: list[Network], limits: Mapping[str, Any]) -> Iterator[Message]:
     """Messages about a clip: first about the whole clip, then about each shot if it is long.
 
+    With a "span" in the limits, only that part of the file is read, as a clip of its own.
+
     Raises:
         VideoError: the clip cannot be read, or exceeds a limit.
     """
-    info = probe(file)
-    if info.duration > limits["seconds"]:
-        what = f"it is {info.duration:,.0f} seconds long, and {limits['seconds']:,.0f} are allowed"
+    duration = probe(file).duration
+    span = _part_of(duration, limits.get("span"))
+    if span is None and duration > limits["seconds"]:
+        what = f"it is {duration:,.0f} seconds long, and {limits['seconds']:,.0f} are allowed"
         raise VideoError(file, what, "Cut it into shorter files.")
-    if info.width * info.height > limits["pixels"]:
-        what = f"its frames of {info.width:,} × {info.height:,} are larger than is allowed"
-        raise VideoError(file, what, f"Scale them down to at most {limits['pixels']:,} pixels.")
-    [(poster, _)] = pictures_at(file, np.zeros(1), box=_POSTER)
+    start, end = span or (0.0, duration)
+    posters = pictures_at(file, np.array([start]), box=_POSTER)
+    if not posters:
+        raise VideoError(file, f"there is no frame at {start:,.1f} seconds", "Index the folder again.")
+    [(poster, _)] = posters
     height, width = poster.shape[:2]
-    yield Message(
-        {"kind": "info", "duration": info.duration, "width": width, "height": height}, _jpeg(poster)
-    )
+    about = {"start": start, "duration": end - start, "width": width, "height": height}
+    yield Message({"kind": "info", **about}, _jpeg(poster))
     sizes = {network.backbone.image_size for network in networks}
-    frames = {size: sample_frames(file, size=size) for size in sizes}
+    frames = {size: sample_frames(file, size=size, span=span) for size in sizes}
     places = [
         needed_frames(len(frames[network.backbone.image_size].times), network.max_frames)
         for network in networks
@@ -107,7 +130,7 @@ def read_clip(file: Path, networks: list[Network], limits: Mapping[str, Any]) ->
             done += len(batches[-1])
             yield Message({"kind": "progress", "share": done / total})
         yield _maps_message(network, places[number], np.concatenate(batches), sampled)
-    is_long = info.duration > MAX_SECONDS and limits["shots"] > 0
+    is_long = span is None and duration > MAX_SECONDS and limits["shots"] > 0
     yield Message({"kind": "read", "shots": is_long})
     if is_long:
         yield from _read_shots(file, networks, limits["shots"])
@@ -119,10 +142,35 @@ def read_picture(file: Path, second: float) -> Message:
     Raises:
         VideoError: the file cannot be read.
     """
-    pictures = pictures_at(file, np.array([second]), box=_THUMBNAIL)
+    return Message({"kind": "picture"}, _jpeg(_thumbnails(file, [second])[0]))
+
+
+def read_strip(file: Path, seconds: list[float]) -> Message:
+    """The frames at the given times side by side, each cropped to 16:9.
+
+    Raises:
+        VideoError: the file cannot be read.
+    """
+    cells = [
+        np.asarray(ImageOps.fit(Image.fromarray(pixels), _STRIP_CELL))
+        for pixels in _thumbnails(file, seconds)
+    ]
+    cells += cells[-1:] * (len(seconds) - len(cells))  # a file may end before its last shot does
+    return Message({"kind": "picture"}, _jpeg(np.concatenate(cells, axis=1)))
+
+
+def _thumbnails(file: Path, seconds: list[float]) -> list[NDArray[np.uint8]]:
+    pictures = pictures_at(file, np.array(seconds), box=_THUMBNAIL)
     if not pictures:
         raise VideoError(file, "no frame could be decoded", "Index the folder again.")
-    return Message({"kind": "picture"}, _jpeg(pictures[0][0]))
+    return [pixels for pixels, _ in pictures]
+
+
+def _part_of(duration: float, span: list[float] | None) -> tuple[float, float] | None:
+    """The span, unless it is the whole file: that is sampled as the commands do."""
+    if span is None or (span[0] == 0 and span[1] >= duration - MIN_SECONDS):
+        return None
+    return span[0], span[1]
 
 
 def _read_shots(file: Path, networks: list[Network], max_shots: int) -> Iterator[Message]:
@@ -187,4 +235,5 @@ def _send(out: BinaryIO, message: Message) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with suppress(BrokenPipeError):  # the server is gone, so there is nobody to answer
+        main()

@@ -28,6 +28,7 @@ export async function ask(path, { method = "GET", body, signal } = {}) {
     }
     if (response.status === 204) return null;
     const value = await response.json().catch(() => ({}));
+    signal?.throwIfAborted(); // it may have been aborted while the answer was read
     if (response.ok) return value;
     throw errorOf(value, response.status);
   }

@@ -1,151 +1,110 @@
-// The page: upload a clip, wait until the server has read it, and show the answers.
+// The page: shows the state that its address names.
 
-import { ask, upload, wait } from "./api.js";
-import { Asking } from "./asking.js";
-import { Describing } from "./describing.js";
-import { announce, byId, showError, showNotice, showUnlessAborted } from "./page.js";
-import { Player } from "./player.js";
-import { Searching } from "./searching.js";
-import { Shots } from "./shots.js";
+import { go, onAddress, readAddress } from "./address.js";
+import { ask } from "./api.js";
+import { ClipView } from "./clip.js";
+import { listenToKeys } from "./keys.js";
+import { announce, byId, count, showError, showMessage } from "./page.js";
+import { SearchView } from "./search.js";
+import { StartView } from "./start.js";
+import { mayBeClip, Uploads } from "./uploads.js";
 
-const player = new Player();
-const describing = new Describing(player);
-const shots = new Shots(player);
-const status = await ask("/api/status").catch(showUnlessAborted) ?? { tasks: [], limits: {} };
-const asking = new Asking(status.tasks);
-let current = { id: null, cancel: new AbortController(), isUnplayable: false };
+const TITLES = { start: "start-title", found: "found-title", clip: "title", gone: "gone-title" };
 
-if (status.library) {
-  const searching = new Searching({ open: openMoment });
-  byId("like").addEventListener("click", () => searching.search({ like: current.id }, "clips like this one"));
-}
-if (status.limits.bytes) {
-  const { bytes, seconds } = status.limits;
-  byId("drop-limits").textContent += `; up to ${Math.round(bytes / 2 ** 20)} MB and ${Math.round(seconds / 60)} minutes`;
-}
-
-// Upload a file.
-async function openFile(file) {
-  const limit = status.limits.bytes;
-  if (limit && file.size > limit) {
-    showError(`The file is larger than ${Math.round(limit / 2 ** 20)} MB. Cut it, or reduce its resolution.`);
-    return;
-  }
-  const isPicture = file.type.startsWith("image/");
-  await open(file, isPicture, (signal) =>
-    upload(file, { signal, onProgress: (share) => showProgress("Sending", share) }),
-  );
-}
-
-// Open a search hit and play from its start.
-async function openMoment(hit) {
-  const url = `/api/library/${hit.id}/video${hit.start ? `#t=${hit.start}` : ""}`;
-  byId("found").hidden = true;
-  await open(url, hit.is_picture, (signal) =>
-    ask(`/api/library/${hit.id}/open`, { method: "POST", signal }),
-  );
-}
-
-// `register` makes the clip known to the server and resolves to its state.
-async function open(source, isPicture, register) {
-  close();
-  current = { id: null, cancel: new AbortController(), isUnplayable: false };
-  const { signal } = current.cancel;
-  byId("welcome").hidden = true;
-  byId("clip").hidden = byId("another").hidden = byId("skeleton").hidden = false;
-  player.load(source, isPicture);
-  showProgress("Sending", 0);
-  announce("The video is being read.");
-  try {
-    const { id } = await register(signal);
-    current.id = id;
-    const clip = await untilRead(id, signal);
-    hideProgress();
-    showFrames(id, clip);
-    const description = status.tasks.includes("describe") ? await describing.show(id, signal) : null;
-    byId("skeleton").hidden = true;
-    asking.show(id, description);
-    byId("like").hidden = !status.library;
-    if (clip.shots) await shots.show(id, signal);
-  } catch (error) {
-    hideProgress();
-    if (error.name === "AbortError") return;
-    showError(error.message);
-    if (byId("description").hidden) leave();
-  }
-}
-
-async function untilRead(id, signal) {
-  for (;;) {
-    const clip = await ask(`/api/clips/${id}`, { signal });
-    player.setInfo(clip);
-    if (clip.state === "ready") return clip;
-    if (clip.state === "failed") throw new Error(clip.error);
-    if (clip.state === "cancelled") throw new DOMException("Cancelled", "AbortError");
-    showProgress(clip.state === "waiting" ? "Waiting for a free worker" : "Reading the video", clip.progress);
-    await wait(250, signal);
-  }
-}
-
-function showFrames(id, clip) {
-  const urls = clip.times.map((_, number) => `/api/clips/${id}/pictures/${number}`);
-  player.showFrames(urls);
-  current.replaceVideo = () => player.replaceVideo(clip.times, urls);
-  if (current.isUnplayable) current.replaceVideo();
-}
-
-player.addEventListener("unplayable", () => {
-  current.isUnplayable = true;
-  current.replaceVideo?.();
+const status = (await ask("/api/status").catch(showError)) ?? { tasks: [], limits: {} };
+const uploads = new Uploads();
+const start = new StartView(status.limits);
+const search = status.library ? new SearchView({ nameOf: (id) => uploads.nameOf(id) }) : null;
+const clip = new ClipView({
+  status,
+  uploads,
+  searchTitle: (state) => search?.title(state) ?? "",
+  showGone,
 });
+let shown = null; // name of the view
+let opened = null; // the moment that was opened from the results
 
-function showProgress(text, share) {
-  byId("progress-box").hidden = false;
-  byId("progress-text").textContent = text;
-  byId("progress").value = share;
+async function show(state, { isBack }) {
+  const isClip = Boolean(state.moment ?? state.clip);
+  const name = isClip ? "clip" : search && (state.query || state.like) ? "found" : "start";
+  const before = shown;
+  if (before) showMessage("");
+  showView(name);
+  if (name !== "clip") clip.close();
+  uploads.showQueue(state.clip);
+  byId("query").value = state.query;
+  if (name === "clip") {
+    if (state.moment) opened = state.moment;
+    if (clip.show(state) && before) focusTitle("clip");
+  } else if (name === "found") {
+    const done = search.show(state);
+    if (before && before !== "found") focusCardOr("found", isBack);
+    await done;
+  } else {
+    if (before && before !== "start") focusCardOr("start", isBack);
+    await start.show();
+  }
 }
 
-function hideProgress() {
-  byId("progress-box").hidden = true;
+function showView(name) {
+  shown = name;
+  for (const each of Object.keys(TITLES)) byId(each).hidden = each !== name;
 }
 
-// Abort all requests and remove the clip from the server.
-function close() {
-  current.cancel.abort();
-  if (current.id) ask(`/api/clips/${current.id}`, { method: "DELETE" }).catch(() => {});
-  current.id = null;
-  showError("");
-  showNotice("");
-  hideProgress();
-  byId("like").hidden = true;
-  describing.clear();
-  asking.clear();
-  shots.clear();
+// Back returns to the card that was opened.
+function focusCardOr(view, isBack) {
+  const card = isBack && opened && document.querySelector(`#${view} .open[data-moment="${CSS.escape(opened)}"]`);
+  if (card) card.focus();
+  else if (shown !== "found" || document.activeElement !== byId("query")) focusTitle(view);
 }
 
-function leave() {
-  player.pause();
-  byId("clip").hidden = byId("another").hidden = true;
-  byId("welcome").hidden = false;
+function focusTitle(view) {
+  byId(TITLES[view]).focus({ preventScroll: true });
+  if (view === "clip") scrollTo(0, 0);
+}
+
+function showGone(title, text) {
+  showMessage(""); // of what else failed: one message at a time
+  byId("gone-title").textContent = title;
+  byId("gone-text").textContent = text;
+  document.title = `${title} · ctsan`;
+  showView("gone");
+  byId("gone-title").focus();
+}
+
+function openFiles(files) {
+  const { bytes } = status.limits;
+  const clips = files.length === 1 ? files : files.filter(mayBeClip);
+  const small = clips.filter(({ size }) => !bytes || size <= bytes);
+  if (small.length) {
+    const [first] = uploads.add(small);
+    go({ clip: first.key });
+    announce(`${first.name} is being read.`);
+  }
+  const skipped = [];
+  const others = files.filter((file) => !clips.includes(file));
+  if (others.length) skipped.push(`Skipped ${count(others.length, "file that is", "files that are")} no video or picture: ${names(others)}.`);
+  const large = clips.filter((file) => !small.includes(file));
+  if (large.length) {
+    const which = large.length === 1 ? `“${large[0].name}” is` : `${names(large)} are`;
+    skipped.push(`${which} larger than ${Math.round(bytes / 2 ** 20)} MB. Cut the video, or reduce its resolution.`);
+  }
+  if (skipped.length) showMessage(skipped.join(" "), { isError: !small.length });
+}
+
+function names(files) {
+  const shownNames = files.slice(0, 3).map(({ name }) => name).join(", ");
+  return files.length > 3 ? `${shownNames} and ${files.length - 3} more` : shownNames;
 }
 
 byId("file").addEventListener("change", (event) => {
-  const [file] = event.target.files;
+  const files = [...event.target.files];
   event.target.value = "";
-  if (file) openFile(file);
+  if (files.length) openFiles(files);
 });
-byId("another").addEventListener("click", () => {
-  close();
-  leave();
-  byId("file").focus();
-});
-byId("cancel").addEventListener("click", () => {
-  close();
-  leave();
-  announce("Cancelled.");
-  byId("file").focus();
-});
-byId("error-close").addEventListener("click", () => showError(""));
+byId("message-close").addEventListener("click", () => showMessage(""));
+byId("back").dataset.back = "";
+uploads.addEventListener("change", () => uploads.showQueue(readAddress().clip));
 
 for (const event of ["dragenter", "dragover"]) {
   document.addEventListener(event, (dragged) => {
@@ -160,15 +119,9 @@ document.addEventListener("drop", (event) => {
   event.preventDefault();
   document.body.classList.remove("dragging");
   const files = [...event.dataTransfer.files];
-  const file = files.find(({ type }) => /^(video|image)\//.test(type)) ?? files[0];
-  if (!file) return;
-  openFile(file);
-  if (files.length > 1) {
-    const others = files.length === 2 ? "The other file was" : `The other ${files.length - 1} files were`;
-    showNotice(`${others} not taken: one video is shown at a time, and this is “${file.name}”.`);
-  }
+  if (files.length) openFiles(files);
 });
-addEventListener("pagehide", () => {
-  if (current.id) fetch(`/api/clips/${current.id}`, { method: "DELETE", keepalive: true });
-});
+listenToKeys(clip);
+onAddress(show);
+show(readAddress(), { isBack: false });
 document.documentElement.dataset.ready = "true";

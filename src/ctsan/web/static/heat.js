@@ -82,8 +82,9 @@ export class HeatMap {
 }
 
 // Weights of the traces for a concept word: by how much their share of its score exceeds the mean.
-// Null if the traces lower the score in sum.
-export function traceWeights(shares) {
+// Null if the traces lower the score in sum, or leave the word below the confidence of the probe alone.
+export function traceWeights({ shares, confidence, probe_confidence }) {
+  if (probe_confidence !== null && confidence <= probe_confidence) return null;
   const mean = shares.reduce((total, share) => total + share, 0) / shares.length;
   if (mean <= 0) return null;
   const raising = shares.map((share) => Math.max(0, share - mean));

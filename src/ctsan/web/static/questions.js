@@ -4,11 +4,13 @@ import { ask } from "./api.js";
 import { afterTyping, announce, byId, element, percent } from "./page.js";
 
 const BLANK = /_{2,}|<blank>/;
-const CHOICES = 5;
+const FEWEST = 2; // sentences to choose from
+const MOST = 5;
 
-export class Asking {
+export class Questions {
   #clip = null;
   #tasks;
+  #chooseLater;
 
   constructor(tasks) {
     this.#tasks = tasks;
@@ -16,24 +18,28 @@ export class Asking {
     byId("blank").addEventListener("input", fillLater);
     byId("blank-add").addEventListener("click", () => {
       const input = byId("blank");
-      const start = input.selectionStart ?? input.value.length;
-      const end = input.selectionEnd ?? start;
-      const before = /\S$/.test(input.value.slice(0, start)) ? " " : "";
-      const after = /^[^\s.,;:!?]/.test(input.value.slice(end)) ? " " : "";
+      const [start, end] = placeOfBlank(input);
+      const before = /[^\s("“‘]$/.test(input.value.slice(0, start)) ? " " : "";
+      const after = /^[^\s.,;:!?)"”’]/.test(input.value.slice(end)) ? " " : "";
       input.setRangeText(`${before}____${after}`, start, end, "end");
       input.focus();
       fillLater();
     });
-    const chooseLater = afterTyping(450, (signal) => this.#choose(signal));
+    this.#chooseLater = afterTyping(450, (signal) => this.#choose(signal));
     for (const form of ["fill", "choose"]) byId(form).addEventListener("submit", (event) => event.preventDefault());
+    while (byId("choices").children.length < FEWEST) this.#addChoice();
+  }
+
+  #addChoice() {
+    const name = `Sentence ${byId("choices").children.length + 1}`;
+    const input = element("input", { type: "text", autocomplete: "off", maxLength: 500, placeholder: name, ariaLabel: name });
+    input.addEventListener("input", () => {
+      const isLast = input === byId("choices").lastElementChild.querySelector("input");
+      if (isLast && input.value.trim() && byId("choices").children.length < MOST) this.#addChoice();
+      this.#chooseLater();
+    });
     byId("choices").append(
-      ...Array.from({ length: CHOICES }, (_, place) => {
-        const input = element("input", { type: "text", autocomplete: "off", maxLength: 500 });
-        input.setAttribute("aria-label", `Sentence ${place + 1}`);
-        input.placeholder = `Sentence ${place + 1}`;
-        input.addEventListener("input", chooseLater);
-        return element("li", {}, input, element("div", { className: "bar" }, element("i")), element("span", { className: "number" }));
-      }),
+      element("li", {}, input, element("div", { className: "bar" }, element("i")), element("span", { className: "number" })),
     );
   }
 
@@ -42,6 +48,7 @@ export class Asking {
     byId("fill").hidden = byId("choose").hidden = true;
     byId("blank").value = "";
     this.#showFilling(null);
+    for (const row of [...byId("choices").children].slice(FEWEST)) row.remove();
     for (const row of byId("choices").children) row.querySelector("input").value = "";
     this.#showScores([]);
   }
@@ -126,6 +133,15 @@ export class Asking {
       row.querySelector(".number").textContent = sentence ? `${sentence.score.toFixed(2)}${isBest ? " best" : ""}` : "";
     });
   }
+}
+
+// The selection of a field; a caret within a word moves behind the word.
+function placeOfBlank({ value, selectionStart, selectionEnd }) {
+  const start = selectionStart ?? value.length;
+  const end = selectionEnd ?? start;
+  if (start !== end || !/[\w'-]$/.test(value.slice(0, start))) return [start, end];
+  const rest = /^[\w'-]*/.exec(value.slice(start))[0].length;
+  return [start + rest, start + rest];
 }
 
 function bar(word, share) {

@@ -2,24 +2,38 @@
 
 import { ask } from "./api.js";
 import { HeatMap, traceWeights } from "./heat.js";
-import { announce, byId, element, percent, showUnlessAborted, times } from "./page.js";
+import { announce, byId, element, percent, showError, times } from "./page.js";
 
-export class Describing {
+const SHOWN_CONCEPTS = 5;
+
+export class DescriptionView {
   #heat = new HeatMap(byId("heat"));
   #traces = null;
   #description = null;
   #chips = new Map(); // by word
 
   constructor(player) {
-    player.addEventListener("frame", () => this.#heat.draw(player.time));
+    player.addEventListener("frame", () => this.#heat.draw(player.time - player.start));
     byId("trace").addEventListener("input", () => this.#showTrace(Number(byId("trace").value) - 1));
-    byId("traces-off").addEventListener("click", () => this.#hide());
+    byId("traces-off").addEventListener("click", () => this.hide());
   }
 
   clear() {
     this.#traces = this.#description = null;
     this.#heat.load(null);
+    this.#chips.clear();
+    byId("traces-off").disabled = true;
     byId("description").hidden = byId("traces").hidden = true;
+  }
+
+  // A caption that is known before the clip has been read.
+  showCaption(caption) {
+    byId("caption").textContent = caption;
+    byId("caption-hint").textContent = this.#hint();
+    byId("caption-hint").hidden = false;
+    byId("concepts").replaceChildren();
+    byId("description").classList.add("partial");
+    byId("description").hidden = false;
   }
 
   async show(clip, signal) {
@@ -31,14 +45,17 @@ export class Describing {
     byId("caption").title = `score ${description.score.toFixed(2)}, by which the captions were ranked`;
     byId("caption-hint").hidden = !hasAttention;
     byId("caption-hint").textContent = this.#hint();
-    byId("concepts").replaceChildren(...description.concepts.map((concept) => this.#chip(concept)));
+    const concepts = chosenConcepts(description);
+    byId("concepts").replaceChildren(...concepts.map((concept) => this.#chip(concept)));
+    byId("concepts-hint").hidden = !concepts.length || !description.run;
     this.#showConfidences();
+    byId("description").classList.remove("partial");
     byId("description").hidden = false;
     announce(`It says: ${description.caption}`);
     if (!description.run) return description;
     ask(`/api/clips/${clip}/traces`, { signal })
       .then((traces) => this.#showTraces(traces))
-      .catch(showUnlessAborted);
+      .catch(showError);
     return description;
   }
 
@@ -50,7 +67,7 @@ export class Describing {
     byId("grid").style.setProperty("--columns", traces.columns.length - 1);
     byId("grid").replaceChildren(...Array.from({ length: count }, () => element("i")));
     byId("traces").hidden = false;
-    this.#hide();
+    this.hide();
   }
 
   // The model whose attention is shown: an ensemble has no attention of its own.
@@ -84,7 +101,7 @@ export class Describing {
       .join(", ");
     const button = element("button", { type: "button", className: "word" }, word);
     const effects = this.#effectText(captionWord);
-    const attended = `${this.#attendingModel()} attended to ${strongestText || "nothing"}.`;
+    const attended = strongestText ? `${this.#attendingModel()} attended to ${strongestText}.` : "";
     button.setAttribute("aria-label", `${word}: ${effects}${attended}`);
     const enter = () => {
       byId("concepts").classList.add("attended");
@@ -93,7 +110,7 @@ export class Describing {
         const weight = weights.get(concept) ?? 0;
         this.#fillChip(concept, weight / (strongest[0][1] || 1), weight);
       }
-      byId("caption-hint").textContent = `${effects}For “${word}” ${attended}`;
+      byId("caption-hint").textContent = attended ? `${effects}For “${word}” ${attended}` : effects.trim();
     };
     const leave = () => {
       byId("concepts").classList.remove("attended");
@@ -112,7 +129,7 @@ export class Describing {
     const chip = element("button", { type: "button", className: "chip" }, word, number);
     chip.setAttribute("aria-pressed", "false");
     chip.addEventListener("click", () => {
-      if (chip.getAttribute("aria-pressed") === "true") this.#hide();
+      if (chip.getAttribute("aria-pressed") === "true") this.hide();
       else this.#showConcept(word);
     });
     this.#chips.set(word, { chip, number });
@@ -133,7 +150,7 @@ export class Describing {
   #showConcept(word) {
     const traced = this.#traces?.concepts.find((concept) => concept.word === word);
     if (!traced) return;
-    const weights = traceWeights(traced.shares);
+    const weights = traceWeights(traced);
     if (!weights) {
       const raised = traced.shares.some((share) => share > 0);
       const why = raised ? `The traces together lower the score of “${word}”` : `No trace raises “${word}”`;
@@ -151,7 +168,7 @@ export class Describing {
   // Name the word that the trace raises most, among those that the traces raise in sum.
   #showTrace(number) {
     const best = this.#traces.concepts
-      .filter(({ shares }) => traceWeights(shares) && shares[number] > 0)
+      .filter((traced) => traceWeights(traced) && traced.shares[number] > 0)
       .sort((one, other) => other.shares[number] - one.shares[number])[0];
     const name = `Trace ${number + 1} of ${this.#traces.attention[0].length}`;
     if (best) {
@@ -160,8 +177,11 @@ export class Describing {
     } else this.#highlight(null, `${name}, raises no word that the traces together raise`, null);
   }
 
-  #hide() {
+  // Whether there was something to hide.
+  hide() {
+    const isShown = !byId("traces-off").disabled;
     this.#highlight(null, "Pick a word, or slide through the traces", null);
+    return isShown;
   }
 
   #highlight(weights, name, word) {
@@ -176,4 +196,11 @@ export class Describing {
     for (const [concept, { chip }] of this.#chips) chip.setAttribute("aria-pressed", String(concept === word));
     if (word) announce(`Showing where “${word}” was seen.`);
   }
+}
+
+// The words that tell this clip apart, as the model ranks them, those of the caption first.
+function chosenConcepts({ caption, concepts }) {
+  const said = new Set(caption.split(" "));
+  const order = [...concepts.filter(({ word }) => said.has(word)), ...concepts.filter(({ word }) => !said.has(word))];
+  return order.slice(0, SHOWN_CONCEPTS);
 }
