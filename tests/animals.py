@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from ctsan.video.clip_index import ClipRecord
 from ctsan.video.store import (
     FeatureStore,
     Manifest,
+    Maps,
     Recipe,
     StoredFeatures,
     write_clip,
@@ -34,6 +36,22 @@ def words() -> Words:
     concepts = Concepts(tuple(Concept(word, "noun", 9) for word in WORDS[1:]))
     embedding = np.random.default_rng(0).normal(size=(len(vocabulary), 8)).astype(np.float32)
     return Words(vocabulary, concepts, embedding)
+
+
+def other_words(words: Words) -> Words:
+    """The same words in another order, without `bird`, and with `fish`."""
+    known = words.vocabulary.words
+    kept = [word for word in reversed(known[5:]) if word != "bird"]
+    vocabulary = Vocabulary((*known[:5], *kept, "fish"), (*[0] * 5, *[9] * (len(kept) + 1)))
+    concepts = replace(
+        words.concepts, candidates=tuple(c for c in words.concepts.candidates if c.word != "bird")
+    )
+    rows = words.embedding[: len(vocabulary)]
+    return Words(vocabulary, concepts, rows)
+
+
+def maps_of(store: FeatureStore, clips: Sequence[Clip]) -> list[Maps]:
+    return [store[clip.id].maps for clip in clips]
 
 
 @pytest.fixture(scope="module")

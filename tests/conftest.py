@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from margins import Margins, Start, margin_table, read_margins
+
+if TYPE_CHECKING:
+    from ctsan.search.postgres_address import PostgresAddress
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,6 +45,31 @@ def margins(request: pytest.FixtureRequest, start: Start) -> Iterator[Margins]:
     yield found
     if file := request.config.getoption("--margins"):
         found.write(file, request.node.nodeid)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The connection string of a PostgreSQL with pgvector, one for all tests."""
+    pytest.importorskip("psycopg")
+    from postgres import NoServerError, running_server
+
+    with running_server() as url_or_reason:
+        if isinstance(url_or_reason, NoServerError):
+            pytest.skip(f"no PostgreSQL: {url_or_reason}")
+        yield url_or_reason
+
+
+@pytest.fixture
+def postgres_place(postgres_url: str) -> Iterator[PostgresAddress]:
+    """A library of this test's own, which is not made yet: a schema."""
+    import psycopg
+
+    from ctsan.search.postgres_address import PostgresAddress
+
+    address = PostgresAddress(postgres_url, f"test-{uuid.uuid4().hex[:12]}")
+    yield address
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f'drop schema if exists "{address.schema}" cascade')
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

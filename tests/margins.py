@@ -11,19 +11,21 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from tabulate import tabulate
-from torch import Tensor
-from torch.nn import functional as F
 
 from ctsan.data.corpus import BlankItem, ChoiceItem, Item
-from ctsan.model.clip_encoder import ClipEncoding
-from ctsan.tasks.blank import AskedBlank, fill
-from ctsan.tasks.loaded_model import LoadedModel
-from ctsan.tasks.scoring import score_all
+from ctsan.inference.ensemble import AskedBlank, fill_blanks, word_ids
+from ctsan.inference.loaded_model import (
+    BlankFiller,
+    ClipEncoding,
+    Floats,
+    Ints,
+    LoadedModel,
+    SentenceScorer,
+)
 from ctsan.video.store import FeatureStore, Maps, read_header, write_clip
 
 
@@ -106,39 +108,40 @@ class Margins:
             lines.write("".join(rows))
 
 
-def scores_of(
-    member: LoadedModel[Any], items: Sequence[Item], encoding: ClipEncoding
-) -> tuple[Tensor, Tensor]:
+def scores_of(model: LoadedModel, items: Sequence[Item], encoding: ClipEncoding) -> tuple[Floats, Ints]:
     """What each answer to each item scores, and the places of the right ones; a row of `encoding` an item.
 
     Blanks have probabilities of words, and queries are asked of the clips of all items.
     """
-    rows: list[Tensor] = []
+    rows: list[Floats] = []
     right: list[int] = []
     for row, item in enumerate(items):
-        own = encoding.of(torch.tensor([row]))
+        own = encoding.of([row])
         if isinstance(item, BlankItem):
-            found = fill([member], [AskedBlank(item.sentence, 0)], [own])
+            assert isinstance(model, BlankFiller)
+            found = fill_blanks([model], [AskedBlank(item.sentence, 0)], [own])
             rows.append(found.probabilities[0])
             right.append(found.words.index(item.answer))
-        elif isinstance(item, ChoiceItem):
-            rows.append(score_all(member, item.choices, own)[:, 0])
+            continue
+        assert isinstance(model, SentenceScorer)
+        if isinstance(item, ChoiceItem):
+            rows.append(model.score_all(word_ids(model, item.choices), own)[:, 0])
             right.append(item.answer)
         else:
-            rows.append(score_all(member, [item.query], encoding)[0])
+            rows.append(model.score_all(word_ids(model, [item.query]), encoding)[0])
             right.append(row)
-    return torch.stack(rows), torch.tensor(right)
+    return np.stack(rows), np.array(right)
 
 
-def lead(member: LoadedModel[Any], items: Sequence[Item], store: FeatureStore) -> float:
+def lead(model: LoadedModel, items: Sequence[Item], store: FeatureStore) -> float:
     """By how much the right answer to the hardest item is above the best wrong one.
 
     A model that answers every item rightly has a lead above 0; how far above tells what rounding can change.
     """
-    encoding = member.encode([store[item.clip].maps for item in items])
-    scores, right = scores_of(member, items, encoding)
-    is_right = F.one_hot(right, scores.shape[1]).bool()
-    return float((scores[is_right] - scores.masked_fill(is_right, -torch.inf).amax(dim=1)).min())
+    encoding = model.encode([store[item.clip].maps for item in items])
+    scores, right = scores_of(model, items, encoding)
+    is_right = np.arange(scores.shape[1]) == right[:, None]
+    return float((scores[is_right] - np.where(is_right, -np.inf, scores).max(axis=1)).min())
 
 
 def read_margins(file: Path) -> list[Margin]:

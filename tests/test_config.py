@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +18,7 @@ from ctsan.config import (
     load_settings,
     settings_from_json,
 )
+from ctsan.config.settings import value_types
 from ctsan.errors import UsageError, warn_renamed
 from ctsan.tasks.registry import task_settings
 
@@ -90,14 +92,14 @@ def test_unknown_names_are_refused_with_a_suggestion() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("detector.num_concepts=ten", "cannot be 'ten'. It must be a whole number of at least 1."),
-        ("detector.num_concepts=1.5", "cannot be '1.5'. It must be a whole number of at least 1."),
-        ("detector.num_concepts=0", "cannot be 0. It must be a whole number of at least 1."),
-        ("training.seed=-1", "cannot be -1. It must be a whole number of at least 0."),
+        ("detector.num_concepts=ten", "cannot be 'ten'. It must be a whole number from 1 to 1,000,000."),
+        ("detector.num_concepts=1.5", "cannot be '1.5'. It must be a whole number from 1 to 1,000,000."),
+        ("detector.num_concepts=0", "cannot be 0. It must be a whole number from 1 to 1,000,000."),
+        ("training.seed=-1", "cannot be -1. It must be a whole number from 0 to 4,294,967,295."),
         ("model.dropout=1", "cannot be 1.0. It must be a number from 0 to below 1."),
-        ("optimiser.learning_rate=0", "cannot be 0.0. It must be a number above 0."),
-        ("optimiser.learning_rate=nan", "cannot be nan. It must be a number above 0."),
-        ("loss.attention_weight=inf", "cannot be inf. It must be a number of at least 0."),
+        ("optimiser.learning_rate=0", "cannot be 0.0. It must be a number above 0, at most 1,000,000."),
+        ("optimiser.learning_rate=nan", "cannot be nan. It must be a number above 0, at most 1,000,000."),
+        ("loss.attention_weight=inf", "cannot be inf. It must be a number from 0 to 1,000,000."),
         ("attention.input=yes", "cannot be 'yes'. It must be true or false."),
         ("optimiser.schedule=linear", "cannot be 'linear'. It must be one of constant, cosine, halve."),
     ],
@@ -238,3 +240,46 @@ def test_an_older_run_with_a_ridge_regression_as_its_probe_is_refused(probe: obj
     assert message_of("detector.probe=ridge") == (
         "Setting detector.probe cannot be 'ridge'. It must be one of none, mlp."
     )
+
+
+def numbers() -> list[tuple[str, str, type]]:
+    """Every setting that is a number, with its section and its type."""
+    return [
+        (setting.section, setting.name, value_types(setting.section)[setting.name].base)
+        for setting in described_settings()
+        if value_types(setting.section)[setting.name].base in (int, float)
+    ]
+
+
+@pytest.mark.parametrize("value", [10**12, 10**400, 1e300, float("inf"), float("nan")])
+def test_every_number_has_a_largest_value_that_the_message_names(value: float) -> None:
+    for section, name, _ in numbers():
+        stored = Settings().to_json()
+        stored[section][name] = value
+        with pytest.raises(UsageError, match=f"Setting {section}.{name} cannot be") as caught:
+            settings_from_json(stored)
+        assert re.search(r"(to|at most|below) [\d,]+\.$", str(caught.value))
+        assert len(str(caught.value)) < 300
+
+
+def test_the_largest_value_of_a_setting_is_accepted() -> None:
+    for section, name, base in numbers():
+        expected = value_types(section)[name].expected
+        if base is int and (found := re.search(r"to ([\d,]+)$", expected)):
+            largest = int(found[1].replace(",", ""))
+            rest = ["detector.num_candidates=1000000"] if name == "num_concepts" else []
+            settings = load_settings("paper", [*rest, f"{section}.{name}={largest}"])
+            assert settings.to_json()[section][name] == largest
+            assert f"cannot be {largest + 1}" in message_of(*rest, f"{section}.{name}={largest + 1}")
+
+
+def test_an_override_as_long_as_a_file_has_a_short_message() -> None:
+    for override in ("decoding.beam=" + "9" * 10_000, "model." + "x" * 10_000 + "=1", "x" * 10_000 + ".y=1"):
+        assert len(message_of(override)) < 500
+
+
+def test_a_checkpoint_with_settings_of_another_type_is_of_another_run() -> None:
+    stored = Settings().to_json()
+    stored["training"]["epochs"] = "many"
+    with pytest.raises(UsageError, match="training.epochs is many there and 50 now"):
+        check_resumable(Path("checkpoint"), stored, Settings().to_json())

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import ctsan.video.given_frames
 from commands import ctsan as real_command
 from commands import ctsan_here as ask
 from ctsan.errors import CtsanError, UsageError, VideoError
-from ctsan.inference.featurizer import ClipFeaturizer
+from ctsan.inference.ensemble import word_ids
+from ctsan.inference.loaded_model import Captioner, SentenceScorer
+from ctsan.inference.loading import load_model
 from ctsan.inference.predictor import Predictor
 from ctsan.runs.trained_run import load_runs
-from ctsan.tasks.scoring import score_all
 from ctsan.text.vocabulary import BOS
 from ctsan.video.frames import sample_frames
 
@@ -30,11 +31,6 @@ Runs = dict[str, Path]
 @pytest.fixture(scope="module")
 def clip(shapes: Path) -> Path:
     return shapes / "corpus/clips/0000.mp4"
-
-
-@pytest.fixture(scope="module")
-def featurizer() -> ClipFeaturizer:
-    return ClipFeaturizer(None)
 
 
 def models(runs: Runs, *names: str) -> list[object]:
@@ -57,9 +53,7 @@ def test_a_blank_is_filled_by_the_real_command(runs: Runs, clip: Path) -> None:
     assert len(answer["concepts"]) == 4
 
 
-def test_words_of_several_runs_have_their_mean_probability(
-    runs: Runs, clip: Path, featurizer: ClipFeaturizer
-) -> None:
+def test_words_of_several_runs_have_their_mean_probability(runs: Runs, clip: Path) -> None:
     sentence = "a ___ star leaves to the <BLANK>"
     alone = [Predictor.load(runs[name]).fill(clip, sentence, n_best=10**6) for name in ("fill", "fill2")]
     together = Predictor.load(runs["fill"], runs["fill2"]).fill(clip, sentence, n_best=10**6)
@@ -72,12 +66,14 @@ def test_words_of_several_runs_have_their_mean_probability(
         for each in blank.answers:
             assert each.probability == pytest.approx((own[0][each.word] + own[1][each.word]) / 2, abs=1e-6)
     # Confidences of the concept words are means as well.
-    both = Predictor.load(runs["fill"], runs["fill2"]).runs
-    confidences: dict[str, float] = dict.fromkeys(both[0].loaded.words.concepts.words, 0.0)
-    for run, encoding in zip(both, featurizer.watch(clip, both).encodings, strict=True):
-        assert encoding.detection is not None
-        found = encoding.detection.confidences[0].tolist()
-        for word, confidence in zip(run.loaded.words.concepts.words, found, strict=True):
+    both = Predictor.load(runs["fill"], runs["fill2"])
+    encoded = both.encode(clip)
+    confidences: dict[str, float] = dict.fromkeys(both.models[0].concepts.words, 0.0)
+    for model in both.models:
+        detection = encoded.encoding(model).detection
+        assert detection is not None
+        found = detection.confidences[0].tolist()
+        for word, confidence in zip(model.concepts.words, found, strict=True):
             confidences[word] += confidence / 2
     surest = sorted(confidences.values(), reverse=True)[:4]
     assert [concept.confidence for concept in together.concepts] == pytest.approx(surest, abs=1e-5)
@@ -125,9 +121,7 @@ def test_a_choice_by_the_real_command_is_the_mean_of_the_runs(runs: Runs, clip: 
     assert (found.choice, found.sentence) == (answer["choice"], choices[answer["choice"]])
 
 
-def test_clips_are_ranked_by_the_real_command(
-    runs: Runs, shapes: Path, tmp_path: Path, featurizer: ClipFeaturizer
-) -> None:
+def test_clips_are_ranked_by_the_real_command(runs: Runs, shapes: Path, tmp_path: Path) -> None:
     names = ("rank", "choose", "rank2")
     (tmp_path / "text.mp4").write_text("no video")
     arguments = ("rank", "a star leaves", shapes / "corpus", tmp_path / "text.mp4", tmp_path / "gone.mp4")
@@ -142,13 +136,15 @@ def test_clips_are_ranked_by_the_real_command(
     found = {each["clip"]: each["score"] for each in answer["clips"]}
     assert list(found.values()) == sorted(found.values(), reverse=True)
     # By hand, from each run's own scores and the scale that it was stored with.
-    members = Predictor.load(*(runs[name] for name in names)).runs
-    assert members[0].loaded.model.score_scale.item() != 1
+    predictor = Predictor.load(*(runs[name] for name in names))
+    members = [model for model in predictor.models if isinstance(model, SentenceScorer)]
+    assert members[0].score_scale[1] != 1
     for path in list(found)[::4]:
-        scores = []
-        for run, encoding in zip(members, featurizer.watch(Path(path), members).encodings, strict=True):
-            own, model = score_all(run.loaded, ["a star leaves"], encoding).item(), run.loaded.model
-            scores.append((own - model.score_mean.item()) / model.score_scale.item())
+        encoded, scores = predictor.encode(Path(path)), []
+        for model in members:
+            own = model.score_all(word_ids(model, ["a star leaves"]), encoded.encoding(model)).item()
+            mean, scale = model.score_scale
+            scores.append((own - mean) / scale)
         assert found[path] == pytest.approx(sum(scores) / 3, abs=1e-4)
 
 
@@ -241,16 +237,16 @@ def test_effects_come_with_attention(runs: Runs, clip: Path, capsys: pytest.Capt
     # A concept word less, by hand: the first said word after the beginning.
     predictor = Predictor.load(runs["describe"])
     predictor.describe(clip)
-    member = predictor.runs[0].loaded
-    encoding = ClipFeaturizer(None).watch(clip, predictor.runs).encodings[0]
-    first = member.words.vocabulary.encode(words)[0]
-    with torch.inference_mode():
-        whole, *without = (
-            member.model.next_words(torch.tensor([BOS]), encoding.concepts[:, kept], encoding.state)[0][
-                0, first
-            ].item()
-            for kept in ([0, 1, 2, 3], [1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2], [])
-        )
+    [model] = predictor.models
+    assert isinstance(model, Captioner)
+    encoding = predictor.encode(clip).encoding(model)
+    first = model.vocabulary.encode(words)[0]
+    log_probabilities = []
+    for kept in ([0, 1, 2, 3], [1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2], []):
+        steps = model.steps(replace(encoding, concepts=encoding.concepts[:, kept]))
+        next_words, _ = steps.next_words(np.array([BOS]), steps.start(), (0,))
+        log_probabilities.append(next_words[0, first].item())
+    whole, *without = log_probabilities
     expected = [whole - each for each in without]
     np.testing.assert_allclose([*effects["each"][0], effects["together"][0]], expected, atol=2e-4)
     ask("fill", clip, "a __ star ___", *models(runs, "fill", "fill2"), "--attention", "--json")
@@ -273,11 +269,11 @@ def test_only_effects_that_are_there_are_told(
     for gate in (0.0, 20.0):
 
         def loaded(*folders: Path, weights: Path | None = None, gate: float = gate) -> Predictor:
-            predictor = Predictor(load_runs(folders), weights=weights)
-            for name, values in predictor.runs[0].loaded.model.named_parameters():
+            trained = load_runs(folders)
+            for name, values in trained[0].weights.items():
                 if name.endswith("gate"):
-                    values.data.fill_(gate)
-            return predictor
+                    trained[0].weights[name] = np.full_like(values, gate)
+            return Predictor([load_model(run) for run in trained], weights=weights)
 
         monkeypatch.setattr(Predictor, "load", loaded)
         ask("describe", clip, *models(runs, "describe"), "--attention")
@@ -296,9 +292,9 @@ def test_only_effects_that_are_there_are_told(
 def test_a_clip_is_decoded_once_for_all_runs(runs: Runs, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
 
-    def counted(path: Path, *, size: int) -> Any:
+    def counted(path: Path, **options: Any) -> Any:
         decoded.append(path)
-        return sample_frames(path, size=size)
+        return sample_frames(path, **options)
 
     monkeypatch.setattr(ctsan.video.given_frames, "sample_frames", counted)
     predictor = Predictor.load(*runs.values())
@@ -326,7 +322,7 @@ def test_the_folder_of_an_ensemble_stands_for_its_members(runs: Runs, clip: Path
     for number, name in enumerate(("fill", "fill2"), start=1):
         (tmp_path / str(number)).symlink_to(runs[name])
     predictor = Predictor.load(tmp_path)
-    assert [run.folder.name for run in predictor.runs] == ["1", "2"]
+    assert [model.folder.name for model in predictor.models] == ["1", "2"]
     assert (
         predictor.fill(clip, "a __").answers
         == Predictor.load(runs["fill"], runs["fill2"]).fill(clip, "a __").answers
@@ -363,7 +359,7 @@ def test_what_cannot_be_answered_says_so(runs: Runs, clip: Path, tmp_path: Path)
         ("give --clip CLIP and --sentences FILE alone", ("rank", *sentences, *rank)),
         ("give --clip CLIP and --sentences FILE alone", ("rank", "a", "--clip", clip, *sentences, *rank)),
         ("blank.txt: it holds no sentences", ("rank", "--clip", clip, *sentences, *rank)),
-        ("gone.txt: it cannot be read", ("rank", "--clip", clip, "--sentences", "gone.txt", *rank)),
+        ("gone.txt: there is no such file", ("rank", "--clip", clip, "--sentences", "gone.txt", *rank)),
         ("A run of 'describe' is needed, and", ("describe", clip, *fill)),
         ("no run is there", ("fill", clip, "a ___", "--model", tmp_path)),
     ):

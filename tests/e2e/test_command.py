@@ -290,3 +290,34 @@ def test_output_can_be_cut_short_by_the_reader(shapes: Path) -> None:
     assert json.loads(result.stdout)
     assert "Traceback" not in result.stderr
     assert "BrokenPipe" not in result.stderr
+
+
+def test_output_that_cannot_be_written_is_one_message(shapes: Path) -> None:
+    command = f"{sys.executable} -m ctsan corpus items {shapes} --split train > /dev/full"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr == (
+        "The output cannot be written (No space left on device). Send it to another place.\n"
+    )
+
+
+def test_a_closed_stdout_is_no_error(shapes: Path) -> None:
+    command = f"{sys.executable} -m ctsan corpus check {shapes} --no-video --json >&-"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code"),
+    [(("corpus", "check", "."), 2), (("corpus", "make", "made", "--clips", "10"), 0)],  # alone, with others
+)
+def test_no_module_is_imported_from_the_working_folder(
+    tmp_path: Path, arguments: tuple[str, ...], exit_code: int
+) -> None:
+    for name in ("click", "json", "numpy", "pickle", "tqdm"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit(9)\n")
+    command = [sys.executable, "-m", "ctsan", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "Traceback" not in result.stderr
+    assert result.returncode == exit_code, result.stderr
+    assert not (tmp_path / "ran").exists()

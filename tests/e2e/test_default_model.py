@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ctsan.figures.traces import choose_traces
+from ctsan.inference.onnx_model import OnnxModel
 from ctsan.inference.predictor import Predictor
 from ctsan.runs.pack_folder import DEFAULT_FOLDER
 
@@ -64,9 +65,10 @@ def test_its_traces_stand_for_what_they_raise(model: Predictor) -> None:
     for name in SAID:
         tracing = model.trace(CLIPS / name)
         assert tracing.has_probe
-        encoder = model.runs[0].loaded.model.clip_encoder
-        candidates = list(model.runs[0].loaded.words.concepts.words)
-        bias = encoder.detector.name.bias.detach().numpy()
+        traced = model.models[0]
+        assert isinstance(traced, OnnxModel)
+        candidates = list(traced.concepts.words)
+        bias = traced.run.weights["clip_encoder.detector.name.bias"]
         scores = tracing.shares.sum(axis=1) + [bias[candidates.index(each.word)] for each in tracing.raised]
         probe = np.log(tracing.probe_confidences) - np.log1p(-tracing.probe_confidences)
         sure = np.array([each.confidence for each in tracing.raised])

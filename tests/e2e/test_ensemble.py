@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from commands import ctsan
-from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
-from ctsan.runs.run_folder import open_run
+from ctsan.runs.run_folder import CHECKPOINT_FILE, open_run
+from ctsan.runs.weights import WEIGHTS_FILE
 from e2e.small_run import SMALL
 
 

@@ -8,17 +8,18 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 
 import ctsan.export.onnx
 from commands import ctsan_here
 from ctsan.errors import CtsanError, UsageError
 from ctsan.export.onnx import TOLERANCE, export_onnx
+from ctsan.inference.loaded_model import Captioner
+from ctsan.inference.loading import load_models
 from ctsan.inference.predictor import Predictor
 from ctsan.runs.trained_run import load_runs
-from ctsan.tasks.captioning import NEVER_SAID
-from ctsan.text.vocabulary import BOS, EOS
+from ctsan.text.vocabulary import BOS, EOS, NEVER_SAID
 from ctsan.video.store import FeatureStore
 
 Runs = dict[str, Path]
@@ -52,19 +53,18 @@ def test_the_example_captions_a_clip_without_ctsan(
     )
     command = [sys.executable, "-W", "error", "-c", code]
     seen, caption = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    [run] = load_runs([runs["describe"]])
-    model = Predictor([run])
+    [model] = load_models([runs["describe"]])
+    assert isinstance(model, Captioner)
     [clip_id] = [name for name in FeatureStore(shapes / "features") if name.endswith("0000.mp4")]
-    encoding = run.loaded.encode([FeatureStore(shapes / "features")[clip_id].maps])
-    vocabulary, state, said = run.loaded.words.vocabulary, encoding.state, [BOS]
-    with torch.inference_mode():  # the likeliest word each time
-        while said[-1] != EOS and len(said) <= run.settings.decoding.max_words:
-            scores, state = run.loaded.model.next_words(torch.tensor(said[-1:]), encoding.concepts, state)
-            again = [after for word, after in pairwise(said) if word == said[-1]]
-            scores[:, [BOS, *NEVER_SAID, *again]] = -torch.inf
-            said.append(int(scores.argmax()))
-    assert caption == " ".join(vocabulary.decode(word for word in said[1:] if word != EOS))
-    concepts = model.concepts(clip)
+    steps = model.steps(model.encode([FeatureStore(shapes / "features")[clip_id].maps]))
+    state, said = steps.start(), [BOS]
+    while said[-1] != EOS and len(said) <= model.settings.decoding.max_words:  # the likeliest word each time
+        scores, state = steps.next_words(np.array(said[-1:]), state, (0,))
+        again = [after for word, after in pairwise(said) if word == said[-1]]
+        scores[:, [BOS, *NEVER_SAID, *again]] = -np.inf
+        said.append(int(scores.argmax()))
+    assert caption == " ".join(model.vocabulary.decode(word for word in said[1:] if word != EOS))
+    concepts = Predictor([model]).concepts(clip)
     assert seen == f"seen: {', '.join(concept.word for concept in concepts)}"
 
 
@@ -95,7 +95,7 @@ def test_of_the_embedded_model_the_run_with_a_detector_is_exported(
     ctsan_here("export", "default", "--onnx", tmp_path, "--json")
     printed = capsys.readouterr()
     assert Path(json.loads(printed.out)["run"]).name == "describe"
-    assert "runs describe as one there, and one of them is exported" in printed.err
+    assert "runs caption there as an ensemble, and one is exported" in printed.err
     assert len(list(tmp_path.iterdir())) == 4
 
 

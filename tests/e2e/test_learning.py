@@ -24,7 +24,7 @@ import pytest
 
 from commands import ctsan, ctsan_here
 from ctsan.data.corpus import BlankItem, ChoiceItem, Item, QueryItem
-from ctsan.runs.trained_run import load_runs
+from ctsan.inference.loading import load_models
 from ctsan.video.store import FeatureStore
 from margins import Margins, Start, lead
 
@@ -275,6 +275,6 @@ def test_eight_clips_are_learnt_by_heart(
     ctsan_here("train", task, *clips, *SMALL, *certain, *steps, start.option, "--out", run)
     file = eight / "items" / f"{task}.jsonl"
     items = [kind(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
-    [trained] = load_runs([run])
-    margins.above("lead", lead(trained.loaded, items, FeatureStore(features)), 0.3)
+    [model] = load_models([run])
+    margins.above("lead", lead(model, items, FeatureStore(features)), 0.3)
     assert measured(run, clips, capsys, "--split", "train", "--items", file)[metric] == 1.0

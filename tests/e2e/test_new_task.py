@@ -116,7 +116,7 @@ def test_the_command_knows_the_task(
 
 def test_a_constant_score_is_never_right(shapes: Path, features: Path, trained: TrainResult) -> None:
     [run] = load_runs([trained.run])
-    model, words = run.loaded.model, run.loaded.words
+    model, words = run.model, run.words
     with torch.no_grad():
         model.score.weight.zero_()
     corpus, store = read_corpus(shapes / "corpus"), FeatureStore(features)

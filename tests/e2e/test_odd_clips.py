@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -9,8 +11,10 @@ import av
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 from clip_making import counting, encode
+from commands import ctsan_here
 from ctsan.errors import VideoError
 from ctsan.inference.predictor import Predictor
 
@@ -64,6 +68,22 @@ def cut_off(path: Path) -> Path:
     return path
 
 
+def unknown_codec(path: Path) -> Path:
+    encode(path, counting(12))
+    path.write_bytes(path.read_bytes().replace(b"FMP4", b"ZZZZ"))
+    return path
+
+
+def pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def bomb(path: Path) -> Path:
+    Image.new("1", (10_000, 10_000)).save(path)
+    return path
+
+
 def test_odd_clips_are_answered(verbs: dict[str, Verb], tmp_path: Path) -> None:
     clips = [
         encode(tmp_path / "one frame.mp4", counting(1)),
@@ -84,6 +104,9 @@ def test_clips_without_pictures_say_so(verbs: dict[str, Verb], tmp_path: Path) -
     clips = {
         sound(tmp_path / "sound.wav"): "it has sound but no pictures",
         cut_off(encode(tmp_path / "cut off.mp4", noise(20, (64, 64)))): "the file is cut off",
+        unknown_codec(tmp_path / "unknown.avi"): "FFmpeg has no decoder for its video codec",
+        pipe(tmp_path / "pipe.mp4"): "this is a pipe, socket or device",
+        bomb(tmp_path / "large.png"): "its frames of 10,000 × 10,000 pixels are larger than is allowed",
         text: "this is text, not a video",
         empty: "the file is empty",
         tmp_path: "this is a folder",
@@ -106,3 +129,25 @@ def test_one_bad_clip_among_many_costs_no_other(predictor: Predictor, tmp_path: 
         assert [word.confidence for word in each.concepts] == pytest.approx(
             [word.confidence for word in alone.concepts], abs=1e-5
         )
+
+
+def test_odd_clips_stop_neither_features_nor_checks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    year_2300 = 10_413_792_000
+    os.utime(encode(folder / "good.mp4", counting(12)), (year_2300, year_2300))
+    unknown_codec(folder / "unknown.avi")
+    bomb(folder / "large.png")
+    pipe(folder / "pipe.mp4")
+    (folder / "device.mp4").symlink_to("/dev/zero")
+    for new in (1, 0):
+        ctsan_here("features", folder, "--out", tmp_path / "features", "--json")
+        report = json.loads(capsys.readouterr().out)
+        assert (report["clips"], report["new"]) == (1, new)
+        assert set(report["unreadable"]) == {"unknown.avi", "large.png", "pipe.mp4", "device.mp4"}
+    with pytest.raises(SystemExit):
+        ctsan_here("corpus", "check", folder, "--json")
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["clips"], summary["missing"], summary["unreadable"]) == (5, 2, 2)

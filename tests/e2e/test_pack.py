@@ -14,9 +14,11 @@ import ctsan.runs.packing
 from commands import ctsan_here
 from ctsan.errors import CtsanError, RunError, UsageError
 from ctsan.inference.predictor import Predictor
+from ctsan.runs import trained_run
 from ctsan.runs.pack_folder import runs_of_pack
 from ctsan.runs.packing import write_pack
 from ctsan.runs.trained_run import load_runs
+from ctsan.runs.weights import Array, read_weights
 
 Runs = dict[str, Path]
 
@@ -116,7 +118,7 @@ def test_runs_with_words_of_their_own_keep_them(runs: Runs, tmp_path: Path, clip
     assert not (tmp_path / "pack/rank/words").exists()
     assert (tmp_path / "pack/choose/words").exists()
     found = Predictor.load(tmp_path / "pack")
-    assert found.runs[1].loaded.words.vocabulary.counts != found.runs[0].loaded.words.vocabulary.counts
+    assert found.models[1].vocabulary.counts != found.models[0].vocabulary.counts
     assert len(found.rank("a star", [clip]).clips) == 1
 
 
@@ -127,10 +129,17 @@ def test_packing_twice_gives_the_same_bytes(runs: Runs, pack: Path, tmp_path: Pa
             assert file.read_bytes() == (tmp_path / "again" / file.relative_to(pack)).read_bytes()
 
 
-def test_only_what_is_asked_is_read(pack: Path, clip: Path) -> None:
+def test_only_what_is_asked_is_read(pack: Path, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+
+    def reading(file: Path) -> dict[str, Array]:
+        read.append(file.parent)
+        return read_weights(file)
+
+    monkeypatch.setattr(trained_run, "read_weights", reading)
     predictor = Predictor.load(pack)
     predictor.describe(clip)
-    assert [run.task for run in predictor.runs if "loaded" in vars(run)] == ["describe"]
+    assert [model.task for model in predictor.models if model.folder in read] == ["describe"]
     assert set(predictor.seconds) == {"load", "decode", "backbone", "model"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import tracemalloc
@@ -48,7 +49,7 @@ def test_a_long_video_hints_at_its_scenes_once(
 def test_every_shot_has_a_cue_at_its_time(
     runs: Runs, video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for ending in ("vtt", "srt", "json"):
+    for ending in ("vtt", "srt", "csv", "edl", "json"):
         ctsan_here("describe", video, "--scenes", "-o", tmp_path / f"a.{ending}", "--model", runs["describe"])
         assert capsys.readouterr().out == f"3 scenes of {video} in {tmp_path / f'a.{ending}'}\n"
     content = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
@@ -69,6 +70,53 @@ def test_every_shot_has_a_cue_at_its_time(
     srt = (tmp_path / "a.srt").read_text(encoding="utf-8")
     assert [each.splitlines()[2] for each in srt.strip().split("\n\n")] == captions
     assert "00:00:00,000 --> 00:00:0" in srt
+    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["clip"], row["shot"], row["caption"]) for row in rows] == [
+        (str(video), str(number), caption) for number, caption in enumerate(captions, start=1)
+    ]
+    assert [float(row["start"]) for row in rows] == [each["start"] for each in scenes]
+    assert rows[0]["concepts"].split() == [concept["word"] for concept in scenes[0]["concepts"]]
+    edl = (tmp_path / "a.edl").read_text(encoding="utf-8")
+    assert re.findall(r"^\* COMMENT: (.+)$", edl, re.MULTILINE) == captions
+    assert "00:00:02:00 00:00:04:00 00:00:02:00 00:00:04:00" in edl  # at 12 frames per second
+
+
+def test_several_videos_have_a_track_each(
+    runs: Runs, video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, tracks = tmp_path / "films", tmp_path / "tracks"
+    for name in ("one/a.mp4", "one/a.mkv", "two/b.mp4"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        encode(folder / name, shots(2), rate=12)
+    (folder / "two" / "text.mp4").write_text("no video", encoding="utf-8")
+    model = ("--model", runs["describe"])
+    with pytest.raises(SystemExit, match="1"):
+        ctsan_here("describe", folder, "--scenes", "-o", tracks, "--format", "csv", *model)
+    said = capsys.readouterr()
+    assert {path.relative_to(tracks).as_posix() for path in tracks.rglob("*.*")} == {
+        "one/a.mp4.csv",
+        "one/a.mkv.csv",
+        "two/b.csv",
+    }
+    assert f"2 scenes of {folder / 'two/b.mp4'} in {tracks / 'two/b.csv'}" in said.out
+    assert "text.mp4: this is text, not a video" in said.err
+    with pytest.raises(SystemExit, match="1"):
+        ctsan_here("describe", folder, video, "--scenes", "--json", *model)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["clip"] for line in lines] == [
+        *[str(folder / name) for name in ("one/a.mkv", "one/a.mp4", "two/b.mp4") for _ in range(2)],
+        *[str(video)] * 3,
+        str(folder / "two/text.mp4"),
+    ]
+    assert "this is text" in lines[-1]["error"]
+    ctsan_here("describe", folder / "one", "--scenes", *model)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.partition(": 00:00:0")[0] for line in printed] == [
+        str(folder / "one" / name) for name in ("a.mkv", "a.mkv", "a.mp4", "a.mp4")
+    ]
+    ctsan_here("describe", folder / "two" / "b.mp4", "--scenes", "-o", tracks, *model)
+    assert (tracks / "b.vtt").is_file()  # one video into a folder that exists
 
 
 def test_without_a_file_scenes_are_printed(
@@ -104,8 +152,16 @@ def test_scenes_that_cannot_be_written_say_so_at_once(runs: Runs, video: Path, t
     for message, arguments in (
         ("-o goes with --scenes", (video, "-o", tmp_path / "a.vtt")),
         ("an ending that is not known. Did you mean '.vtt'?", (video, "--scenes", "-o", tmp_path / "a.vtx")),
-        ("--scenes describes one video at a time", (video, video, "--scenes")),
-        ("--scenes describes one video at a time", (tmp_path, "--scenes")),
+        ("--format goes with --scenes", (video, "--format", "edl")),
+        ("--format goes with -o FOLDER", (video, "--scenes", "--format", "edl")),
+        (
+            f"this is one file, and there are 2 videos. Name a folder: -o {tmp_path / 'a'}/ --format srt",
+            (video, gone, "--scenes", "-o", tmp_path / "a.srt"),
+        ),
+        (
+            f"this is one file, and --format names a kind of file. Name a folder: -o {tmp_path / 'a'}/",
+            (video, "--scenes", "-o", tmp_path / "a.srt", "--format", "srt"),
+        ),
         ("--n-best does not go with --scenes", (video, "--scenes", "--n-best", 2)),
         ("there is no such file", (gone, "--scenes", "-o", tmp_path / "a.vtt")),
     ):
@@ -135,7 +191,7 @@ def test_a_video_that_cannot_be_read_is_one_json_object(
 
 def test_a_name_that_is_not_utf8_has_a_track(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = encode(tmp_path / "odd.mp4", shots(1)).rename(tmp_path / "caf\udce9.mp4")
-    for ending in ("vtt", "srt", "json"):
+    for ending in ("vtt", "srt", "csv", "edl", "json"):
         ctsan_here("describe", odd, "--scenes", "-o", tmp_path / f"a.{ending}", "--json")
         assert json.loads(capsys.readouterr().out)["clip"] == str(odd)
     assert "caf\\udce9.mp4" in (tmp_path / "a.vtt").read_text(encoding="utf-8")

@@ -13,8 +13,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,14 +28,21 @@ from clip_making import encode
 from commands import ctsan, ctsan_here
 from ctsan.errors import StoreError, UsageError
 from ctsan.inference.featurizer import ClipFeaturizer
+from ctsan.inference.loaded_model import JointEmbedding
+from ctsan.inference.loading import load_models
 from ctsan.inference.predictor import Predictor
 from ctsan.runs.run_folder import weights_digest
-from ctsan.runs.trained_run import load_runs
-from ctsan.search.encodings import embed_query
+from ctsan.search.encodings import embed_query, joint_embeddings, shot_arrays
+from ctsan.search.filters import FilterCount
 from ctsan.search.indexing import Report, index_folders
 from ctsan.search.library import Library
+from ctsan.search.library_writer import LibraryWriter
+from ctsan.search.opening import LibraryAddress
+from ctsan.search.postgres_address import PostgresAddress
+from ctsan.search.postgres_library import PostgresLibrary
+from ctsan.search.postgres_schema import Connection
 from ctsan.search.search import Searcher
-from ctsan.tasks.scoring import encode_sentences
+from ctsan.text.sentences import encode_sentences
 from ctsan.video.shots import Shot
 from e2e.small_run import SMALL
 from margins import Margins, Start
@@ -50,8 +61,8 @@ def models(shapes: Path, runs: Mapping[str, Path], tmp_path_factory: pytest.Temp
 def test_a_word_that_no_caption_has_is_understood_by_its_vector(
     shapes: Path, models: list[Path], tmp_path: Path, start: Start, margins: Margins
 ) -> None:
-    [without] = load_runs(models[:1])
-    common, other, *_ = without.loaded.words.concepts.words
+    [without] = load_models(models[:1])
+    common, other, *_ = without.concepts.words
     rng = np.random.default_rng(0)
     vectors = {word: rng.normal(size=16) for word in (common, other)}
     vectors["crimson"] = vectors[common]
@@ -62,15 +73,15 @@ def test_a_word_that_no_caption_has_is_understood_by_its_vector(
     quick = ("--set=training.steps=10", "--set=training.batch_size=8", "--set=retrieval.joint_dim=12")
     given = ("--vectors", tmp_path / "vectors.txt", "--out", tmp_path / "run")
     ctsan_here("train", "embed", *options, *quick, *given)
-    [run] = load_runs([tmp_path / "run"])
-    read = encode_sentences([common, "crimson", other], run.loaded.words.vocabulary, max_words=5)
-    known, new, unlike = run.loaded.model.embed_sentences(read).detach()
+    [model] = joint_embeddings(load_models([tmp_path / "run"]))
+    read = encode_sentences([common, "crimson", other], model.vocabulary, max_words=5)
+    known, new, unlike = model.embed_sentences(read)
     margins.above("cosine of like words", float(known @ new), 0.9)  # only the known one was learnt further
     margins.below("cosine of others", float(known @ unlike), 0.7)
-    joint = embed_query([without, run], "crimson")  # the run that does not know it has no say
+    joint = embed_query([without, model], "crimson")  # the run that does not know it has no say
     assert not joint[:16].any()
-    np.testing.assert_allclose(joint[16:], new.numpy() * 2**0.5, atol=1e-6)
-    assert embed_query([without, run], common)[:16].any()
+    np.testing.assert_allclose(joint[16:], new * 2**0.5, atol=1e-6)
+    assert embed_query([without, model], common)[:16].any()
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +111,57 @@ def library(
 
 
 @pytest.fixture(scope="module")
-def searcher(library: tuple[Path, Report]) -> Searcher:
-    return Searcher(library[0])
+def shared_library(
+    folder: Path, models: list[Path], postgres_url: str
+) -> Iterator[tuple[PostgresAddress, Report]]:
+    """The same in PostgreSQL."""
+    place = PostgresAddress(postgres_url, f"search-{uuid.uuid4().hex[:12]}")
+    yield place, index_folders([folder], place, models=models)
+    drop_library(place)
 
 
-def content(library: Path) -> dict[str, object]:
+def drop_library(place: PostgresAddress) -> None:
+    with closing(Connection(place)) as connection:
+        connection.query(f'drop schema "{place.schema}" cascade')
+
+
+@pytest.fixture(scope="module", params=["folder", "postgres"])
+def any_library(request: pytest.FixtureRequest) -> tuple[LibraryAddress, Report]:
+    name = "library" if request.param == "folder" else "shared_library"
+    found: tuple[LibraryAddress, Report] = request.getfixturevalue(name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def searcher(any_library: tuple[LibraryAddress, Report]) -> Searcher:
+    return Searcher(any_library[0])
+
+
+@pytest.fixture(params=["folder", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> LibraryAddress:
+    """Where a library can be made."""
+    if request.param == "folder":
+        return tmp_path / "main"
+    found: LibraryAddress = request.getfixturevalue("postgres_place")
+    return found
+
+
+_POSTGRES_CONTENT = (
+    "select name, value from about",
+    "select host, number from revisions",
+    "select host, path, size, mtime_ns, digest, error, reader, has_details from files "
+    "join contents on contents.id = content",
+    "select digest, number, starts, ends, vector::text, concepts, confidences, candidates, levels, caption, "
+    "thumbnail from contents join shots on shots.content = contents.id join details on shot = shots.id",
+    "select host, path from mounts",
+)
+
+
+def content(library: LibraryAddress) -> dict[str, object]:
     """All that a store holds: every table, and the bytes of every array."""
+    if not isinstance(library, Path):
+        with closing(PostgresLibrary(library)) as store:
+            return {query: store.connection.query(f"{query} order by 1, 2") for query in _POSTGRES_CONTENT}
     with sqlite3.connect(library / "library.sqlite") as records:
         tables = [name for (name,) in records.execute("select name from sqlite_master where type = 'table'")]
         found: dict[str, object] = {
@@ -115,8 +171,10 @@ def content(library: Path) -> dict[str, object]:
     return found | {str(file.relative_to(library)): file.read_bytes() for file in arrays}
 
 
-def test_everything_is_found_and_bad_files_stop_nothing(library: tuple[Path, Report], folder: Path) -> None:
-    report = library[1]
+def test_everything_is_found_and_bad_files_stop_nothing(
+    any_library: tuple[LibraryAddress, Report], folder: Path
+) -> None:
+    report = any_library[1]
     assert (report.files, report.new, report.known) == (9, 8, 1)
     assert report.shots == 6 + 1 + 2  # the copy has no shots of its own; the film has two
     assert set(report.errors) == {folder / "text.mp4", folder / "empty.mp4"}
@@ -124,22 +182,26 @@ def test_everything_is_found_and_bad_files_stop_nothing(library: tuple[Path, Rep
 
 
 def test_a_second_time_nothing_is_looked_at(
-    library: tuple[Path, Report], folder: Path, monkeypatch: pytest.MonkeyPatch
+    any_library: tuple[LibraryAddress, Report], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = content(library[0])
+    place, _ = any_library
+    before = content(place)
     monkeypatch.setattr(ClipFeaturizer, "engine", None)
-    report = index_folders([folder], library[0], models=[])
+    report = index_folders([folder], place, models=[])
     assert (report.new, report.known, report.dropped) == (0, 11, 0)
-    assert content(library[0]) == before
+    assert content(place) == before
 
 
 _KILLED = """
 import json, os, signal, sys
 from pathlib import Path
-from ctsan.search import library
+import psycopg
+from ctsan.search import library_opening, library_writer
 from ctsan.search.indexing import index_folders
+from ctsan.search.opening import library_address
+from ctsan.search.postgres_writer import PostgresWriter
 
-folder, place, moments, *models = sys.argv[1:]
+folder, store, name, moments, *models = sys.argv[1:]
 
 def index(moment: str, count: int) -> None:
     left = [count]
@@ -149,16 +211,21 @@ def index(moment: str, count: int) -> None:
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    if moment == "creating":  # the folder is there, and nothing in it
-        library._create = die
+    if moment == "creating":  # the folder is there, and nothing in it; the tables are, and not committed
+        library_opening._create = psycopg.Cursor.executemany = die
     if moment == "numbers":  # some arrays of a file are written, others are not
-        write = library.write_rows
-        library.write_rows = lambda *given: (die(), write(*given))
+        write = library_writer.write_rows
+        library_writer.write_rows = lambda *given: (die(), write(*given))
+        insert = PostgresWriter._insert_shots
+        PostgresWriter._insert_shots = lambda *given: (die(), insert(*given))
     if moment == "records":  # they all are, but the records that speak of them are not committed
-        link = library.Library._link
-        library.Library._link = lambda *given: (link(*given), die())
+        link = library_writer.LibraryWriter._link
+        library_writer.LibraryWriter._link = lambda *given: (link(*given), die())
+        link_there = PostgresWriter._link
+        PostgresWriter._link = lambda *given: (link_there(*given), die())
     on_file = die if moment == "file" else None
-    index_folders([Path(folder)], Path(place), models=list(map(Path, models)), on_file=on_file)
+    place = library_address(name, store)
+    index_folders([Path(folder)], place, models=list(map(Path, models)), on_file=on_file)
 
 for moment, count in json.loads(moments):
     child = os.fork()  # what takes seconds to import is there already
@@ -170,9 +237,11 @@ for moment, count in json.loads(moments):
 
 
 def test_killed_at_any_moment_it_goes_on_to_the_same_store(
-    library: tuple[Path, Report], folder: Path, models: list[Path], tmp_path: Path
+    any_library: tuple[LibraryAddress, Report], folder: Path, models: list[Path], tmp_path: Path
 ) -> None:
-    place = tmp_path / "main"
+    whole, _ = any_library
+    place = tmp_path / "main" if isinstance(whole, Path) else replace(whole, name=f"{whole.name}-killed")
+    store = str(tmp_path) if isinstance(place, Path) else place.url
     moments = [
         ("creating", 1),
         ("numbers", 1),
@@ -185,12 +254,16 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_store(
         ("file", 8),
         ("numbers", 2),
     ]
-    arguments = [str(each) for each in (folder, place, json.dumps(moments), *models)]
+    if not isinstance(place, Path):  # all shots of a file are written by one call
+        moments = [(moment, 1 if moment == "numbers" else count) for moment, count in moments]
+    arguments = [str(each) for each in (folder, store, place.name, json.dumps(moments), *models)]
     command = [sys.executable, "-c", _KILLED, *arguments]
     killed = subprocess.run(command, check=True, capture_output=True, text=True)
     assert killed.stdout.split() == [str(-signal.SIGKILL)] * len(moments)
     index_folders([folder], place, models=models)
-    assert content(place) == content(library[0])
+    assert content(place) == content(whole)
+    if not isinstance(place, Path):
+        drop_library(place)
 
 
 def test_a_folder_that_an_early_kill_left_empty_is_no_dead_end(tmp_path: Path) -> None:
@@ -201,8 +274,10 @@ def test_a_folder_that_an_early_kill_left_empty_is_no_dead_end(tmp_path: Path) -
     assert len(Library(tmp_path / "store" / "main").files()) == 1
 
 
-def test_an_open_library_is_asked_as_it_is_now(folder: Path, models: list[Path], tmp_path: Path) -> None:
-    mine, place, query = tmp_path / "mine", tmp_path / "main", "a red circle moves"
+def test_an_open_library_is_asked_as_it_is_now(
+    folder: Path, models: list[Path], tmp_path: Path, place: LibraryAddress
+) -> None:
+    mine, query = tmp_path / "mine", "a red circle moves"
     shutil.copytree(folder / "clips", mine)
     index_folders([mine], place, models=models)
     searcher = Searcher(place)
@@ -216,7 +291,8 @@ def test_an_open_library_is_asked_as_it_is_now(folder: Path, models: list[Path],
         assert found == Searcher(place).search(query)
         with pytest.raises(UsageError, match="does not have this moment any more"):
             searcher.like_moment(before)
-        assert Library(place).generation == (0, 1, 1)[number]
+        if isinstance(place, Path):
+            assert Library(place).generation == (0, 1, 1)[number]
     shutil.copy(folder / "red.png", mine)
     index_folders([mine], place, models=[])
     assert searcher.like(mine / "red.png").hits[0].file == mine / "red.png"
@@ -237,14 +313,16 @@ def test_shots_that_no_file_holds_any_more_are_not_found(
     assert after == tuple(hit for hit in before if hit != gone)
 
 
-def test_everything_in_an_open_library_may_go(folder: Path, models: list[Path], tmp_path: Path) -> None:
+def test_everything_in_an_open_library_may_go(
+    folder: Path, models: list[Path], tmp_path: Path, place: LibraryAddress
+) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     shutil.copy(folder / "red.png", mine)
-    index_folders([mine], tmp_path / "main", models=models)
-    searcher = Searcher(tmp_path / "main")
+    index_folders([mine], place, models=models)
+    searcher = Searcher(place)
     shutil.rmtree(mine)
-    report = index_folders([mine], tmp_path / "main", models=[])
+    report = index_folders([mine], place, models=[])
     assert (report.files, report.dropped, report.errors) == (
         0,
         1,
@@ -263,26 +341,26 @@ def test_the_index_in_use_answers_until_the_next_is_there(
     index_folders([mine], place, models=models)
     assert Library(place).index_file.exists()
     searcher = Searcher(place)
-    nearest = searcher.index
+    nearest = searcher.shots
     first, second, *others = sorted(mine.iterdir())
-    store = Library(place)
+    store = LibraryWriter(place)
     store.drop([first])  # as half-way through indexing
     assert not store.index_file.exists()
     assert {hit.file for hit in searcher.search("a red circle").hits} == {second, *others}
-    assert searcher.index is nearest
+    assert searcher.shots is nearest
     first.unlink()
     second.unlink()
     index_folders([mine], place, models=[])
     assert Library(place).generation == 1
     assert Library(place).index_file.exists()  # of the arrays that were written anew
     assert {hit.file for hit in searcher.search("a red circle").hits} == set(others)
-    assert searcher.index is not nearest
+    assert searcher.shots is not nearest
 
 
 def test_a_moment_is_most_like_itself(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
     scenes = [hit for hit in searcher.search("a red circle", n_best=100).hits if hit.file.name == "film.mp4"]
     assert len(scenes) == 2
-    monkeypatch.setattr(ClipFeaturizer, "watch", None)  # nothing is decoded
+    monkeypatch.setattr(ClipFeaturizer, "featurize_all", None)  # nothing is decoded
     for scene in scenes:
         best, *_ = searcher.like_moment(scene, n_best=3).hits
         assert (best.file, best.start) == (scene.file, scene.start)
@@ -296,7 +374,7 @@ def test_damaged_records_are_explained(library: tuple[Path, Report], folder: Pat
     place.mkdir()
     for start in range(4096, len(whole), 4096):
         (place / "library.sqlite").write_bytes(whole[:start] + b"\xff" * 4096 + whole[start + 4096 :])
-        store = Library(place)
+        store = LibraryWriter(place)
         for read in (
             lambda store: (store.runs, store.words, store.revision),
             Library.files,
@@ -360,9 +438,9 @@ def test_a_renamed_folder_is_known_without_decoding(
 
 
 def test_what_is_gone_is_dropped_and_what_changed_is_looked_at_again(
-    folder: Path, models: list[Path], tmp_path: Path
+    folder: Path, models: list[Path], tmp_path: Path, place: LibraryAddress
 ) -> None:
-    mine, place = tmp_path / "mine", tmp_path / "main"
+    mine = tmp_path / "mine"
     shutil.copytree(folder / "clips", mine)
     index_folders([mine], place, models=models)
     first, second, third, *others = sorted(mine.iterdir())
@@ -371,10 +449,13 @@ def test_what_is_gone_is_dropped_and_what_changed_is_looked_at_again(
     shutil.copy(folder / "red.png", third)
     report = index_folders([mine], place, models=[])
     assert (report.files, report.shots, report.new, report.dropped) == (4, 4, 1, 2)
-    store = Library(place)
-    assert store.rows().tolist() == [0, 1, 2, 3]  # more than a quarter of the rows were of no use
-    assert {each.file for each in store.locate([0, 1, 2, 3])} == {third, *others}
-    hits = Searcher(place).like(others[0], n_best=1).hits
+    if isinstance(place, Path):
+        store = Library(place)
+        assert store.rows().tolist() == [0, 1, 2, 3]  # more than a quarter of the rows were of no use
+        assert {each.file for each in store.locate([0, 1, 2, 3])} == {third, *others}
+    searcher = Searcher(place)
+    assert {hit.file for hit in searcher.search("a red circle").hits} == {third, *others}
+    hits = searcher.like(others[0], n_best=1).hits
     assert hits[0].file == others[0]
 
 
@@ -405,14 +486,14 @@ def test_several_joint_embeddings_search_as_they_rank(
     """Each cosine comes to its own run's scale, and a run that does not know the query's words has no say."""
     options = ("--corpus", shapes / "corpus", "--features", shapes / "features", *SMALL)
     vectors = tmp_path / "vectors.txt"
-    [word, *_] = load_runs(models[:1])[0].loaded.words.concepts.words
+    [word, *_] = load_models(models[:1])[0].concepts.words
     vectors.write_text(f"crimson 1 0 0 1\n{word} 1 0 0 1\n", encoding="utf-8")
     quick = ("--set=training.steps=10", "--set=training.batch_size=8", "--set=retrieval.joint_dim=12")
     ctsan_here("train", "embed", *options, *quick, "--vectors", vectors, "--out", tmp_path / "run")
     both = [models[0], tmp_path / "run"]
     index_folders([folder / "clips"], tmp_path / "library", models=both)
     clips = sorted((folder / "clips").iterdir())
-    scales = [float(run.loaded.model.score_scale) for run in load_runs(both)]
+    scales = [model.score_scale[1] for model in joint_embeddings(load_models(both))]
     assert abs(scales[0] - scales[1]) > 0.01 * scales[0]
     for query in (f"a {word} circle", "crimson"):
         hits = Searcher(tmp_path / "library").search(query, n_best=100).hits
@@ -444,25 +525,70 @@ def test_a_library_of_an_older_ctsan_is_used_as_it_is(
     assert Searcher(old).search(query).hits == Searcher(library[0]).search(query).hits
 
 
-def test_concept_words_filter(searcher: Searcher) -> None:
-    everything = searcher.search("a red circle", n_best=100).hits
-    shown = {hit.file: {each.word for each in hit.concepts} for hit in everything}
-    word = next(word for hit in everything for word in sorted(shown[hit.file]))
-    only = searcher.search("a red circle", n_best=100, concepts=[word]).hits
-    rest = searcher.search("a red circle", n_best=100, without=[word]).hits
-    assert {hit.file for hit in only} == {file for file, words in shown.items() if word in words}
-    assert len(only) + len(rest) == len(everything)
-    assert all(word in {each.word for each in hit.matched} for hit in only)
-    with pytest.raises(UsageError, match="No run of this library detects the concept word 'xyzzy'"):
+def test_a_library_with_the_columns_of_an_older_ctsan_grows_and_answers_as_a_new_one(
+    folder: Path, models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its vectors ended in 64 columns that described the concept words."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    first, *others = sorted((folder / "clips").iterdir())[:4]
+    shutil.copy(first, mine)
+
+    def old_arrays(*arguments: Any) -> dict[str, Any]:
+        arrays = shot_arrays(*arguments)
+        sketches = np.full((len(arrays["vectors"]), 64), 0.5, np.float16)
+        return {**arrays, "vectors": np.concatenate([arrays["vectors"], sketches], axis=1)}
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ctsan.search.indexing.shot_arrays", old_arrays)
+        index_folders([mine], tmp_path / "old", models=models)
+    for clip in others:
+        shutil.copy(clip, mine)
+    index_folders([mine], tmp_path / "old", models=[])
+    index_folders([mine], tmp_path / "new", models=models)
+    old, new = Searcher(tmp_path / "old"), Searcher(tmp_path / "new")
+    old_columns, new_columns = (Library(tmp_path / name).array("vectors").shape[1] for name in ("old", "new"))
+    assert old_columns == new_columns + 64
+    for one, other in (
+        (old.search("a red circle"), new.search("a red circle")),
+        (old.like(first), new.like(first)),
+    ):
+        assert [hit.file for hit in one.hits] == [hit.file for hit in other.hits]
+        assert [hit.score for hit in one.hits] == pytest.approx([hit.score for hit in other.hits], abs=1e-3)
+
+
+def test_concept_words_filter(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the stored confidences of all candidates; what is not surely absent is left out by --not."""
+    everything = {hit.file for hit in searcher.search("a red circle", n_best=100).hits}
+    word = searcher.library.words[0]
+    rows = searcher.shots.sample(100).tolist()
+    stored = [float(searcher.confidences([word], np.array([row]))[0]) for row in rows]
+    level = sorted(stored)[len(stored) // 2]
+    monkeypatch.setattr("ctsan.search.search.SHOWN", level)
+    monkeypatch.setattr("ctsan.search.search.NOT_SHOWN", level)
+    only = searcher.search("a red circle", n_best=100, concepts=[word])
+    rest = searcher.search("a red circle", n_best=100, without=[word])
+    count = sum(confidence >= level for confidence in stored)
+    assert 0 < count <= len(stored)
+    for result, is_excluded in ((only, False), (rest, True)):
+        assert result.filters == (FilterCount(word, word, is_excluded, count),)
+        assert result.num_shots == len(stored)
+    assert (only.num_allowed, rest.num_allowed) == (count, len(stored) - count)
+    assert {hit.file for hit in only.hits} | {hit.file for hit in rest.hits} == everything
+    by_confidence = searcher.search(n_best=100, concepts=[word])
+    assert [hit.score for hit in by_confidence.hits] == sorted(
+        (confidence for confidence in stored if confidence >= level), reverse=True
+    )
+    with pytest.raises(UsageError, match="The library has no concept word like 'xyzzy'"):
         searcher.search("a red circle", concepts=["xyzzy"])
 
 
 def test_words_of_the_query_are_named_only_where_they_had_a_say(
-    models: list[Path], folder: Path, tmp_path: Path
+    models: list[Path], folder: Path, place: LibraryAddress
 ) -> None:
     """The run that describes sees them in every library; a joint embedding reads none."""
-    index_folders([folder / "clips"], tmp_path / "main", models=[models[0], models[3]])
-    alone = Searcher(tmp_path / "main")
+    index_folders([folder / "clips"], place, models=[models[0], models[3]])
+    alone = Searcher(place)
     word = next(each.word for hit in alone.search("a circle").hits for each in hit.concepts)
     found = alone.search(f"a {word}").hits
     assert any(word in {each.word for each in hit.concepts} for hit in found)
@@ -471,27 +597,79 @@ def test_words_of_the_query_are_named_only_where_they_had_a_say(
     assert all([each.word for each in hit.matched] == [word] for hit in only)
 
 
-def test_nothing_matches_where_the_best_is_below_the_threshold(searcher: Searcher) -> None:
-    model = searcher.runs[0].loaded.model
-    threshold = float(model.match_threshold)
-    try:
-        model.match_threshold.fill_(1e3)
-        assert not searcher.search("a red circle").has_match
-        model.match_threshold.fill_(-1e3)
-        found = searcher.search("a red circle")
-        assert found.has_match
-        assert found.trust == pytest.approx(float(model.match_accuracy))
-    finally:
-        model.match_threshold.fill_(threshold)
+def test_nothing_matches_where_the_statistic_is_below_the_threshold(
+    searcher: Searcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = searcher.models[0]
+    assert isinstance(model, JointEmbedding)
+    monkeypatch.setattr("ctsan.search.search._MIN_SHOTS_TO_JUDGE", 5)
+    monkeypatch.setattr(type(model), "match_score", lambda *_: 1e3)
+    assert not searcher.search("a red circle").has_match
+    word = searcher.search("a circle")
+    assert (word.has_match, word.trust) == (False, None)  # the accuracy is that of sentences
+    monkeypatch.setattr(type(model), "match_score", lambda *_: -1e3)
+    found = searcher.search("a red circle")
+    assert found.has_match
+    assert found.trust == pytest.approx(model.match_accuracy)
+    assert searcher.search("a red circle", plus=["a circle"]).trust is None  # judged for a sentence alone
 
 
-def test_the_command(library: tuple[Path, Report], folder: Path, tmp_path: Path) -> None:
+def test_pages_follow_each_other_and_weak_hits_are_left_out(searcher: Searcher) -> None:
+    everything = searcher.search("a red circle", n_best=100).hits
+    first, second = (searcher.search("a red circle", n_best=4, skip=skip) for skip in (0, 4))
+    assert (*first.hits, *second.hits) == everything[:8]
+    assert second.skipped == 4
+    middle = everything[4].score
+    strong = searcher.search("a red circle", n_best=100, min_score=middle).hits
+    assert strong == tuple(hit for hit in everything if hit.score >= middle)
+
+
+def test_sentences_are_added_and_subtracted(searcher: Searcher) -> None:
+    """The score is the mean of those added, less those subtracted."""
+
+    def scores(*args: str, **options: Sequence[str]) -> dict[tuple[Path, float], float]:
+        hits = searcher.search(*args, n_best=100, **options).hits  # type: ignore[arg-type]  # lists of sentences
+        return {(hit.file, hit.start): hit.score for hit in hits}
+
+    one, other = scores("a red circle"), scores("a man")
+    both, less = scores("a red circle", plus=["a man"]), scores("a red circle", minus=["a man"])
+    for key, score in one.items():
+        assert both[key] == pytest.approx((score + other[key]) / 2, abs=1e-4)
+        assert less[key] == pytest.approx(score - other[key], abs=1e-4)
+
+
+def test_a_clip_is_not_found_for_itself_nor_its_copies(searcher: Searcher, folder: Path) -> None:
+    first, second, *_ = sorted((folder / "clips").iterdir())
+    copies = {first, folder / "zz copy.mp4"}
+    assert copies & {hit.file for hit in searcher.like(first, n_best=3).hits}
+    others = searcher.like(first, n_best=100, exclude_itself=True)
+    assert others.hits
+    assert not copies & {hit.file for hit in others.hits}
+    two = searcher.like(first, also=[second], n_best=100, exclude_itself=True).hits
+    assert {hit.file for hit in two} == {hit.file for hit in others.hits} - {second}
+
+
+def test_both_stores_find_the_same(
+    library: tuple[Path, Report], shared_library: tuple[PostgresAddress, Report]
+) -> None:
+    for query in ("a red circle", "a blue square moves left"):
+        here, there = (Searcher(place).search(query, n_best=100) for place in (library[0], shared_library[0]))
+        assert here == there
+    searchers = [Searcher(place) for place in (library[0], shared_library[0])]
+    [hit] = searchers[0].search("a red circle", n_best=1).hits
+    assert searchers[0].thumbnail(hit) == searchers[1].thumbnail(hit)
+    assert searchers[0].like_moment(hit) == searchers[1].like_moment(hit)
+
+
+def test_the_command(any_library: tuple[LibraryAddress, Report], folder: Path, tmp_path: Path) -> None:
     clip = sorted((folder / "clips").iterdir())[2]
-    where = ("--store", library[0].parent)
+    place, _ = any_library
+    store = place.parent if isinstance(place, Path) else place.url
+    where = ("--store", store, "--library", place.name)
     asked = ctsan("search", "--like", clip, *where, "-n", 2, "--thumbnails", tmp_path / "found", "--json")
     answer = json.loads(asked.stdout)
     assert answer["match"] is True
-    assert answer["hits"][0]["file"] == str(clip)
+    assert str(clip) not in {hit["file"] for hit in answer["hits"]}
     with Image.open(answer["hits"][0]["thumbnail"]) as picture:
         assert max(picture.size) == 320
 

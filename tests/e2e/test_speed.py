@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from clip_making import counting, encode
 from commands import ctsan_here
-from ctsan.data.batches import subsample_maps
+from ctsan.inference.encoded_clip import EncodedClip
 from ctsan.inference.featurizer import ClipFeaturizer
 from ctsan.inference.predictor import Predictor
 from ctsan.video.backbones import network_key
+from ctsan.video.clip_maps import subsample_maps
 from ctsan.video.frames import sample_frames
 
 Runs = dict[str, Path]
@@ -48,19 +49,20 @@ def test_the_backbone_sees_only_the_frames_that_a_model_takes_in(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clip = encode(tmp_path / "a.mp4", counting(240), rate=24)  # 24 samples
-    [run] = Predictor.load(runs["describe"]).runs
+    [model] = Predictor.load(runs["describe"]).models
     featurizer = ClipFeaturizer(None)
-    backbone, engine = featurizer.backbone(run.recipe), featurizer.engine(run.recipe)
+    backbone, engine = featurizer.backbone(model.recipe), featurizer.engine(model.recipe)
     seen: list[NDArray[np.uint8]] = []
 
     def recorded(frames: NDArray[np.uint8]) -> NDArray[np.float16]:
         seen.append(frames)
         return engine(frames)
 
-    monkeypatch.setattr(featurizer, "_engines", {network_key(run.recipe): recorded})
-    sight = featurizer.watch(clip, [run])
-    most = run.settings.model.max_frames
+    monkeypatch.setattr(featurizer, "_engines", {network_key(model.recipe): recorded})
+    encoded = EncodedClip(featurizer.featurize(clip, [model]))
+    encoded.encoding(model)
+    most = model.settings.model.max_frames
     assert [len(frames) for frames in seen] == [most]
-    assert len(sight.times) == 24
+    assert len(encoded.times) == 24
     pixels = sample_frames(clip, size=backbone.image_size).pixels
     np.testing.assert_array_equal(seen[0], subsample_maps(pixels, most))  # type: ignore[arg-type]  # frames are thinned out as maps are

@@ -75,7 +75,7 @@ def test_all_tables_come_out_of_all_systems_and_nothing_is_trained_twice(
         claim for claim in singles if "ensemble" not in claim[0]
     }
     assert {one["verdict"] for one in value["claims"]} == {"cannot tell"}  # with one seed
-    assert f"of {len(value['claims'])} these clips and seeds cannot tell" in first.out
+    assert f"and {len(value['claims'])} cannot be decided with these clips and seeds" in first.out
     page = (tmp_path / "tables.html").read_text()
     assert page.count("<svg") >= 8
     assert "data:image/jpeg;base64," in page

@@ -16,8 +16,11 @@ from PIL import Image
 from commands import ctsan
 from ctsan.cli.trace import command
 from ctsan.errors import CtsanError, UsageError
-from ctsan.inference.featurizer import ClipFeaturizer
+from ctsan.inference.loading import load_model
+from ctsan.inference.onnx_model import OnnxModel
 from ctsan.inference.predictor import Predictor
+from ctsan.model.lstm import State
+from ctsan.runs.trained_run import load_runs
 from ctsan.text.vocabulary import BOS
 from e2e.small_run import SMALL
 
@@ -42,7 +45,8 @@ def test_a_film_a_gif_and_a_figure(run: Path, clip: Path, tmp_path: Path) -> Non
     words = [concept.word for concept in described.concepts]
     assert [concept["word"] for concept in shown["concepts"]] == words
     tracing = Predictor.load(run).trace(clip)
-    raised = [word for word, shares in zip(words, tracing.shares, strict=True) if shares.sum() > 0]
+    raised = [word for word, is_raised in zip(words, tracing.is_raised, strict=True) if is_raised]
+    assert raised
     assert [trace["concept"] for trace in shown["traces"]] == raised[:3]
     assert len({trace["trace"] for trace in shown["traces"]}) == len(raised[:3]) > 0
     for trace in shown["traces"]:  # from 1
@@ -70,8 +74,10 @@ def test_a_film_a_gif_and_a_figure(run: Path, clip: Path, tmp_path: Path) -> Non
 
 
 def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
-    predictor = Predictor.load(run)
-    model, words_known = predictor.runs[0].loaded.model, predictor.runs[0].loaded.words
+    [trained] = load_runs([run])
+    loaded = load_model(trained)
+    predictor = Predictor([loaded])
+    model, words_known = trained.model, trained.words
     candidates = words_known.concepts.words
     tracing = predictor.trace(clip)
     seen = {concept.word for concept in tracing.concepts}
@@ -97,13 +103,14 @@ def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
         assert weights.shape == (len(tracing.words), 4)
         np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
     # Word by word, as the search does it: a word is said with the weights of the step that reads the last.
-    encoding = ClipFeaturizer(None).watch(clip, predictor.runs).encodings[0]
-    state, last = encoding.state, BOS
+    encoding = predictor.encode(clip).encoding(loaded)
+    concepts = torch.from_numpy(encoding.concepts)
+    state, last = State(torch.from_numpy(encoding.hidden), torch.from_numpy(encoding.cell)), BOS
     numbers = words_known.vocabulary.encode(tracing.words)
     with torch.inference_mode():
         for place, number in enumerate(numbers):
             words = model.clip_encoder.embedding(torch.tensor([[last]]))
-            decoded, state = model.decode(words, encoding.concepts, state)
+            decoded, state = model.decode(words, concepts, state)
             np.testing.assert_allclose(tracing.output_weights[place], decoded.output_weights[0, 0], atol=1e-5)
             if place:
                 np.testing.assert_allclose(
@@ -113,7 +120,7 @@ def test_the_tracing_is_what_the_model_did(run: Path, clip: Path) -> None:
 
 
 def test_what_cannot_be_drawn_says_so_and_leaves_nothing(run: Path, clip: Path, tmp_path: Path) -> None:
-    word = Predictor.load(run).runs[0].loaded.words.concepts.words[0]
+    word = Predictor.load(run).models[0].concepts.words[0]
     picture, folder, text = tmp_path / "a.png", tmp_path / "folder.png", tmp_path / "text.mp4"
     folder.mkdir()
     text.write_text("no video")
@@ -134,9 +141,9 @@ def test_what_cannot_be_drawn_says_so_and_leaves_nothing(run: Path, clip: Path, 
     assert sorted(tmp_path.iterdir()) == [folder, text]
 
 
-def test_a_model_without_a_detector_says_so(run: Path, clip: Path) -> None:
+def test_a_model_without_a_detector_says_so(run: Path, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = Predictor.load(run)
-    predictor.runs[0].loaded.model.clip_encoder.detector = None
+    monkeypatch.setattr(OnnxModel, "has_traces", False)
     with pytest.raises(UsageError, match="The model has no concept detector, so no traces"):
         predictor.trace(clip)
 

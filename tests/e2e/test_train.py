@@ -16,6 +16,7 @@ import pytest
 from commands import ctsan, ctsan_here
 from ctsan.config import PROFILES, load_settings
 from ctsan.inference.predictor import Predictor
+from ctsan.runs.trained_run import load_runs
 from e2e.small_run import SMALL
 from margins import Margins, Start
 
@@ -194,13 +195,14 @@ def test_words_that_part_are_warned_of_at_once_and_at_the_end(
 
 def test_what_ended_before_its_first_checkpoint_does_not_bind(shapes: Path, tmp_path: Path) -> None:
     options = ("--corpus", shapes / "corpus", "--features", shapes / "features", "--out", tmp_path / "r")
-    fast = ("--set=optimiser.learning_rate=1e30", "--set=optimiser.warmup_steps=0")
+    fast = ("--set=optimiser.learning_rate=1e6", "--set=optimiser.warmup_steps=0")
     failed = ctsan("train", "describe", *options, *SMALL, *fast, exit_code=2)
     assert "no longer a number" in failed.stderr
     # Other words are needed now: fewer candidates, shorter vectors.
     other = ("--set=detector.num_candidates=20", "--set=model.embedding_dim=12", "--set=training.epochs=1")
     ctsan("train", "describe", *options, *SMALL, *other)
-    assert Predictor.load(tmp_path / "r").runs[0].loaded.words.embedding.shape[1] == 12
+    [run] = load_runs([tmp_path / "r"])
+    assert run.words.embedding.shape[1] == 12
     refused = ctsan("train", "describe", *options, *SMALL, exit_code=2).stderr
     assert "detector.num_candidates is 20 there and 2000 now" in refused
 
@@ -222,7 +224,7 @@ def test_every_setting_is_listed_with_its_values() -> None:
     listed = json.loads(ctsan("settings", "--json").stdout)
     assert listed["detector.attention_dim"] == {
         "help": "Channels between the two convolutions of a trace's attention.",
-        "expected": "a whole number of at least 1",
+        "expected": "a whole number from 1 to 16,384",
         "laptop": 32,
         "paper": 500,
     }

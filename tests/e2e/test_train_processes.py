@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from commands import ctsan
-from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
+from ctsan.runs.run_folder import CHECKPOINT_FILE
+from ctsan.runs.weights import WEIGHTS_FILE
 from ctsan.training.metrics import METRICS_FILE, read_metrics
 from e2e.small_run import SMALL
 from margins import Margins, Start

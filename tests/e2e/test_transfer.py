@@ -17,9 +17,9 @@ from commands import ctsan
 from ctsan.data.reading import read_corpora, read_corpus
 from ctsan.errors import RunError, UsageError
 from ctsan.inference.predictor import Predictor
-from ctsan.runs.checkpoint import CHECKPOINT_FILE, WEIGHTS_FILE
-from ctsan.runs.run_folder import Origin, create_run, open_run, weights_digest
+from ctsan.runs.run_folder import CHECKPOINT_FILE, Origin, create_run, open_run, weights_digest
 from ctsan.runs.trained_run import WORDS_FOLDER
+from ctsan.runs.weights import WEIGHTS_FILE
 from ctsan.tasks.registry import task_settings
 from ctsan.text.vocabulary import SPECIALS
 from ctsan.text.words import Words, prepare_words

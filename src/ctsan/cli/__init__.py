@@ -6,6 +6,7 @@ A command's module is imported only when that command runs, so that `ctsan --hel
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import importlib
 import io
@@ -20,6 +21,8 @@ import click
 
 from ctsan import __version__
 from ctsan.errors import CtsanError, did_you_mean
+from ctsan.io.extras import needed_packages
+from ctsan.io.messages import printable_lines
 
 COMMANDS = {
     "describe": "Say what happens in video files.",
@@ -41,6 +44,7 @@ COMMANDS = {
     "features": "Turn a corpus' clips into stored feature maps.",
     "words": "Prepare vocabulary, concept candidates and word vectors of a corpus.",
     "vectors": "Learn word vectors from captions and a sentence transformer.",
+    "cache": "Show what is kept between commands, and clear it.",
     "backbone": "List the networks that make features, look at one, and convert weights.",
 }
 
@@ -48,9 +52,16 @@ COMMANDS = {
 _GO_ON = frozenset({"train", "features", "index", "tables"})
 
 
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of writing to stdout
+
+
+def _print_error(text: str) -> None:
+    click.echo(printable_lines(text), err=True)
+
+
 class _Echo(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(record.getMessage(), err=True)
+        _print_error(record.getMessage())
 
 
 @contextmanager
@@ -88,12 +99,13 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with _messages_on_stderr():
+            # Arguments are parsed here too, and the tasks of `ctsan train` are known to PyTorch's side only.
+            with _messages_on_stderr(), needed_packages("This command"):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo(err=True)  # the terminal has written ^C
-            kept = " What is done is kept: the same command goes on from there."
-            raise click.Abort(f"Stopped.{kept if ctx.invoked_subcommand in _GO_ON else ''}") from None
+            hint = " What is done is kept: the same command goes on from there."
+            raise click.Abort(f"Stopped.{hint if ctx.invoked_subcommand in _GO_ON else ''}") from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
@@ -116,6 +128,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for file names in another encoding
+    os.environ["PYTHONSAFEPATH"] = "1"  # nor do processes of ours import modules from the working folder
     # Imported modules live until exit. Scanning them for garbage repeatedly would take half a second.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
@@ -123,21 +136,24 @@ def main() -> None:
         code = group.main(prog_name="ctsan", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
-        error.show()
+        error.show(shown := io.StringIO())
+        _print_error(shown.getvalue().rstrip("\n"))
         sys.exit(error.exit_code)
     except click.Abort as stop:  # Ctrl-C
-        click.echo(str(stop) or "Stopped.", err=True)
+        _print_error(str(stop) or "Stopped.")
         sys.exit(130)
     except CtsanError as error:
-        click.echo(str(error), err=True)
+        _print_error(str(error))
         sys.exit(error.exit_code)
     except BrokenPipeError:  # the reader of stdout has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
+        if error.filename is None and error.errno in _OUTPUT_ERRORS:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _print_error(f"The output cannot be written ({error.strerror}). Send it to another place.")
+            sys.exit(1)
         if error.filename is None:
             raise
-        click.echo(
-            f"{error.filename}: {error.strerror}. Name another place, or change permissions.", err=True
-        )
+        _print_error(f"{error.filename}: {error.strerror}. Name another place, or change permissions.")
         sys.exit(2)

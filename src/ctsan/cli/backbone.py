@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ctsan.cli.features import WEIGHTS
-from ctsan.cli.output import print_json, print_table
+from ctsan.cli.output import print_json, print_line, print_table
 from ctsan.io.messages import count, warn
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ def list_backbones(as_json: bool) -> None:
         )
         for spec in BACKBONES.values()
     ]
-    own = [
+    custom = [
         ("onnx:FILE", "as it says", "as it gives", "an ONNX file of yours"),
         ("hf:NAME", "as it says", "its patches", "CLIP, SigLIP or DINOv2 of the hub or a folder"),
     ]
-    print_table([*rows, *own], headers=("backbone", "frames", "maps", "weights"))
+    print_table([*rows, *custom], headers=("backbone", "frames", "maps", "weights"))
 
 
-@command.command("check", short_help="What is understood of a network, how fast it is, how much it sees.")
+@command.command("check", short_help="Show input, output and speed of a network, and probe its features.")
 @click.argument("network")
 @WEIGHTS
 @click.option("--engine", help="onnxruntime, openvino or torch [default: the fastest here].")
@@ -68,10 +68,11 @@ def list_backbones(as_json: bool) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(network: str, weights: Path | None, engine: str | None, corpus: Path | None, as_json: bool) -> None:
-    """Show what is understood of NETWORK, a name, an ONNX file, onnx:FILE or hf:NAME, and how fast it is.
+    """Show the input, output and speed of NETWORK: a name, an ONNX file, onnx:FILE or hf:NAME.
 
-    What the file does not say is assumed, and said: FILE.json beside it says otherwise. EfficientNet-Lite0
-    is timed in the same run. Where the network lies is remembered, so that runs find it.
+    Properties that the file does not state are assumed and listed; FILE.json beside it overrides them.
+    EfficientNet-Lite0 is timed in the same run for comparison. The path of the network is stored, so that
+    runs find it again.
 
     \b
     Examples:
@@ -85,10 +86,10 @@ def check(network: str, weights: Path | None, engine: str | None, corpus: Path |
 
     name = f"onnx:{network}" if network.endswith(".onnx") and ":" not in network else network
     backbone = find_backbone(name, weights)
-    chosen = check_engine(engine) if engine else None
+    engine_name = check_engine(engine) if engine else None
     spec, reference = backbone.spec, find_backbone(REFERENCE)
     engines = {
-        spec.name: (load_engine(backbone, engine=chosen), spec.image_size),
+        spec.name: (load_engine(backbone, engine=engine_name), spec.image_size),
         REFERENCE: (load_engine(reference), reference.image_size),
     }
     milliseconds = milliseconds_per_frame(engines)
@@ -113,8 +114,8 @@ def check(network: str, weights: Path | None, engine: str | None, corpus: Path |
             }
         )
         return
-    print_table(_understood(backbone))
-    click.echo()
+    print_table(_summary_rows(backbone))
+    print_line()
     rows = [
         (name, f"{milliseconds[name]:.1f}" if name in milliseconds else "", *_cell(probed, name))
         for name in dict.fromkeys([*milliseconds, *probed])
@@ -124,22 +125,24 @@ def check(network: str, weights: Path | None, engine: str | None, corpus: Path |
     for assumption in backbone.assumed:
         warn(f"Assumed: {assumption}.")
     if spec.graph and backbone.assumed:
-        warn(f"Say otherwise in {backbone.weights}.json.")
+        warn(f"To override these, write {backbone.weights}.json.")
     if backbone.is_custom and not corpus:
-        click.echo(f"\nSee how much it tells of your clips: ctsan backbone check {network} --corpus CORPUS")
+        print_line(f"\nTo probe its features on your clips: ctsan backbone check {network} --corpus CORPUS")
 
 
-def _understood(backbone: Backbone) -> list[tuple[str, str]]:
+def _summary_rows(backbone: Backbone) -> list[tuple[str, str]]:
     spec, graph = backbone.spec, backbone.spec.graph
     height, width = spec.map_size
     size = f"{spec.image_size}×{spec.image_size}"
-    given, made = f"{size} pixels", f"{height}×{width}×{spec.channels}"
+    input_text, output_text = f"{size} pixels", f"{height}×{width}×{spec.channels}"
     if graph:
         at_once = "any number" if graph.batch is None else str(graph.batch)
-        given = f"'{graph.input}': {graph.input_layout} {graph.input_type}, {size} pixels, {at_once} at once"
-        made = f"'{graph.output}': {graph.output_layout}, {made}"
+        input_text = (
+            f"'{graph.input}': {graph.input_layout} {graph.input_type}, {size} pixels, {at_once} at once"
+        )
+        output_text = f"'{graph.output}': {graph.output_layout}, {output_text}"
         if graph.prefix_tokens:
-            made += f" after {count(graph.prefix_tokens, 'token')} that are left out"
+            output_text += f" after {count(graph.prefix_tokens, 'token')} that are left out"
     pixels = "bytes, as they are"
     if graph is None or graph.input_type != "uint8":
         mean, std = (", ".join(f"{value:.4g}" for value in colour) for colour in (spec.mean, spec.std))
@@ -150,9 +153,9 @@ def _understood(backbone: Backbone) -> list[tuple[str, str]]:
     return [
         ("network", spec.name),
         ("weights", f"{backbone.weights} (sha256 {backbone.digest[:16]}…)"),
-        ("input", given),
+        ("input", input_text),
         ("pixels", pixels),
-        ("output", made),
+        ("output", output_text),
         ("maps", pooled),
     ]
 
@@ -168,7 +171,7 @@ def _probe(corpus: Path, backbones: Sequence[Backbone]) -> dict[str, float]:
     from ctsan.training.features import features_of
 
     clips = read_corpus(corpus)
-    stores = {each.name: features_of([corpus], clips, (), each) for each in backbones}
+    stores = {backbone.name: features_of([corpus], clips, (), backbone) for backbone in backbones}
     return probe_words(clips, stores)
 
 
@@ -192,4 +195,4 @@ def convert(source: Path, out: Path) -> None:
             f"{out}: the weights are written as safetensors. Give a name that ends in .safetensors."
         )
     convert_keras_resnet50(source, out)
-    click.echo(f"Wrote {out}. Use it with: ctsan features CORPUS --backbone resnet50 --weights {out}")
+    print_line(f"Wrote {out}. Use it with: ctsan features CORPUS --backbone resnet50 --weights {out}")

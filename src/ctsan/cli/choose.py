@@ -14,11 +14,11 @@ from ctsan.cli.common import (
     PATH,
     WEIGHTS,
     Reply,
-    ask,
     attention_lines,
+    attention_to_json,
     concept_line,
-    listed_attention,
-    listed_concepts,
+    concepts_to_json,
+    print_answer,
     warn_of_unknown,
 )
 
@@ -54,23 +54,23 @@ def command(
     """
 
     def answer(predictor: Predictor, clip: Path) -> Reply:
-        found = predictor.choose(clip, sentences, attention=attention)
-        warn_of_unknown(found.unknown)
+        result = predictor.choose(clip, sentences, attention=attention)
+        warn_of_unknown(result.unknown)
         line: dict[str, object] = {
             "clip": str(clip),
-            "choice": found.choice,
-            "scores": [each.score for each in found.choices],
-            "concepts": listed_concepts(found.concepts),
+            "choice": result.choice,
+            "scores": [choice.score for choice in result.choices],
+            "concepts": concepts_to_json(result.concepts),
         }
         if attention:
             line["attention"] = [
-                each
-                for number, choice in enumerate(found.choices)
-                for each in listed_attention(choice.attention, choice=number)
+                weights
+                for number, choice in enumerate(result.choices)
+                for weights in attention_to_json(choice.attention, choice=number)
             ]
-        text = [f"{clip}: {found.sentence}"]
-        for each in found.choices:
-            text += [f"    {each.score:6.2f}  {each.sentence}", *attention_lines(each.attention)]
-        return Reply(line, [*text, *concept_line(found.concepts)])
+        text = [f"{clip}: {result.sentence}"]
+        for choice in result.choices:
+            text += [f"    {choice.score:6.2f}  {choice.sentence}", *attention_lines(choice.attention)]
+        return Reply(line, [*text, *concept_line(result.concepts)])
 
-    ask(answer, clip, models, weights, as_json)
+    print_answer(answer, clip, models, weights, as_json)

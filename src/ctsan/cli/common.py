@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ctsan.cli.output import print_json
-from ctsan.errors import VideoError
+from ctsan.cli.output import print_json, print_line
+from ctsan.errors import VideoError, printable
 from ctsan.io.messages import warn
 from ctsan.runs.pack_folder import DEFAULT
 
@@ -56,7 +56,7 @@ class Reply(NamedTuple):
     text: Iterable[str]
 
 
-def ask(
+def print_answer(
     answer: Callable[[Predictor, Path], Reply],
     clip: Path,
     models: Sequence[Path],
@@ -88,7 +88,7 @@ def print_replies(replies: Iterable[Reply | VideoError], as_json: bool) -> None:
             print_json(reply.line)
         else:
             for line in reply.text:
-                click.echo(line)
+                print_line(printable(line))
     if failed:
         raise SystemExit(1)
 
@@ -107,15 +107,18 @@ def errors_in_json(as_json: bool) -> Iterator[None]:
 def clip_files(paths: Sequence[Path]) -> list[Path]:
     """Expand folders to the clips in them; files stay as they are. Duplicates are removed.
 
+    Subfolders that cannot be listed are reported.
+
     Raises:
         CorpusError: a folder holds no clips.
     """
+    from ctsan.data.readers.files import is_folder
     from ctsan.data.reading import read_corpus
 
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for path in paths:
-        found |= dict.fromkeys([clip.path for clip in read_corpus(path)] if path.is_dir() else [path])
-    return list(found)
+        files |= dict.fromkeys([clip.path for clip in read_corpus(path)] if is_folder(path) else [path])
+    return list(files)
 
 
 def warn_of_unknown(words: Sequence[str]) -> None:
@@ -123,58 +126,58 @@ def warn_of_unknown(words: Sequence[str]) -> None:
         warn(f"Not known to the model, and read as if they were any word: {', '.join(words)}.")
 
 
-def listed_concepts(found: Sequence[Concept]) -> list[dict[str, object]]:
-    return [{"word": each.word, "confidence": round(each.confidence, 4)} for each in found]
+def concepts_to_json(concepts: Sequence[Concept]) -> list[dict[str, object]]:
+    return [{"word": concept.word, "confidence": round(concept.confidence, 4)} for concept in concepts]
 
 
-def words_with_confidences(found: Sequence[Concept]) -> str:
-    return ", ".join(f"{each.word} {each.confidence:.2f}" for each in found)
+def words_with_confidences(concepts: Sequence[Concept]) -> str:
+    return ", ".join(f"{concept.word} {concept.confidence:.2f}" for concept in concepts)
 
 
-def concept_words(found: Sequence[Concept]) -> str:
+def concept_words(concepts: Sequence[Concept]) -> str:
     """Format the concept words, as `concept words: man 0.85, dog 0.31`; empty if there are none."""
-    return f"concept words: {words_with_confidences(found)}" if found else ""
+    return f"concept words: {words_with_confidences(concepts)}" if concepts else ""
 
 
-def concept_line(found: Sequence[Concept]) -> list[str]:
+def concept_line(concepts: Sequence[Concept]) -> list[str]:
     """Format the line of concept words under an answer; no line if no answering run has a detector."""
-    return [f"    {concept_words(found)}"] if found else []
+    return [f"    {concept_words(concepts)}"] if concepts else []
 
 
-def listed_attention(found: Sequence[Attention], **where: int) -> list[dict[str, object]]:
+def attention_to_json(attentions: Sequence[Attention], **where: int) -> list[dict[str, object]]:
     """Convert attention to JSON: one object per run, with the number of its sentence or blank."""
     listed = []
-    for each in found:
-        read, said = each.input_weights, each.output_weights
+    for attention in attentions:
+        input_weights, output_weights = attention.input_weights, attention.output_weights
         listed.append(
             {
-                "run": each.run,
+                "run": attention.run,
                 **where,
-                "concepts": each.concepts,
-                "words": each.words,
-                "input": None if read is None else read.astype(float).round(4).tolist(),
-                "output": None if said is None else said.astype(float).round(4).tolist(),
+                "concepts": attention.concepts,
+                "words": attention.words,
+                "input": None if input_weights is None else input_weights.astype(float).round(4).tolist(),
+                "output": None if output_weights is None else output_weights.astype(float).round(4).tolist(),
             }
         )
     return listed
 
 
-def attention_lines(found: Sequence[Attention]) -> Iterable[str]:
+def attention_lines(attentions: Sequence[Attention]) -> Iterable[str]:
     """Format each word with its most attended concept words; one line for a run without attention.
 
     Generated words show output attention, given words show input attention.
     """
-    for each in found:
-        read, said = each.input_weights, each.output_weights
-        is_caption = said is not None and said.ndim == 2
-        by_word = said if is_caption else read
-        rows = [] if by_word is None else list(zip(each.words, by_word, strict=True))
-        if said is not None and not is_caption:
-            rows.append(("to answer", said))
+    for attention in attentions:
+        input_weights, output_weights = attention.input_weights, attention.output_weights
+        is_caption = output_weights is not None and output_weights.ndim == 2
+        by_word = output_weights if is_caption else input_weights
+        rows = [] if by_word is None else list(zip(attention.words, by_word, strict=True))
+        if output_weights is not None and not is_caption:
+            rows.append(("to answer", output_weights))
         if not rows:
-            yield f"    no attention: {each.run} reads no concept words"
+            yield f"    no attention: {attention.run} reads no concept words"
             continue
-        yield f"    attended to by {each.run}"
+        yield f"    attended to by {attention.run}"
         width = max(len(word) for word, _ in rows)
         for word, weights in rows:
             strongest = [
@@ -182,30 +185,30 @@ def attention_lines(found: Sequence[Attention]) -> Iterable[str]:
                 for place in (-weights).argsort(kind="stable")[:_STRONGEST]
                 if weights[place] >= _LEAST_SHARE
             ]
-            listed = ", ".join(f"{each.concepts[place]} {weights[place]:.2f}" for place in strongest)
+            listed = ", ".join(f"{attention.concepts[place]} {weights[place]:.2f}" for place in strongest)
             yield f"      {word:{width}}  {listed}".rstrip()
 
 
-def listed_effects(found: Effects | None) -> dict[str, object] | None:
+def effects_to_json(effects: Effects | None) -> dict[str, object] | None:
     """Convert effects to JSON, in nats; null if no run reads concept words."""
-    if found is None:
+    if effects is None:
         return None
     return {
-        "concepts": found.concepts,
-        "words": found.words,
-        "each": found.each.astype(float).round(4).tolist(),
-        "together": found.together.astype(float).round(4).tolist(),
+        "concepts": effects.concepts,
+        "words": effects.words,
+        "each": effects.each.astype(float).round(4).tolist(),
+        "together": effects.together.astype(float).round(4).tolist(),
     }
 
 
-def effect_lines(found: Effects | None) -> Iterable[str]:
+def effect_lines(effects: Effects | None) -> Iterable[str]:
     """Format each word with its largest effects of concept words, and with the effect of all together."""
     from ctsan.inference.results import times_likelier
 
-    if found is None:
+    if effects is None:
         return
     yield "    likelier by each concept word, and by all of them (x1.0: no effect)"
-    width = max(len(word) for word in found.words)
-    for place, word in enumerate(found.words):
-        owed = [*map(str, found.owed(place)), f"all {times_likelier(float(found.together[place]))}"]
-        yield f"      {word:{width}}  {', '.join(owed)}"
+    width = max(len(word) for word in effects.words)
+    for place, word in enumerate(effects.words):
+        parts = [*map(str, effects.owed(place)), f"all {times_likelier(float(effects.together[place]))}"]
+        yield f"      {word:{width}}  {', '.join(parts)}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ctsan.cli.output import print_json, print_metrics, print_table
+from ctsan.cli.output import print_json, print_line, print_metrics, print_table
 from ctsan.data.corpus import ITEM_TASKS, SPLITS, ItemTask, Split
 from ctsan.errors import CorpusError, Problem, UsageError, warn_renamed
 from ctsan.io.messages import count, warn
@@ -54,11 +55,11 @@ def check(
     no_video: bool,
     as_json: bool,
 ) -> None:
-    """Read the corpus at PATH, say what it holds, and list everything that is wrong with it.
+    """Read the corpus at PATH, summarise it, and list all its problems.
 
     The format is recognised: a folder with clips.jsonl or clips.csv, a folder of clips, LSMDC16, MSR-VTT or
-    MSVD. Several corpora are checked as one, as they are trained on: a source that they put on two sides is a
-    problem. Exits with 2 if there is any problem.
+    MSVD. Several corpora are checked as their union, as in training: a source that two of them put in
+    different splits is a problem. The exit code is 2 if there is any problem.
 
     \b
     Examples:
@@ -66,14 +67,14 @@ def check(
       ctsan corpus check my-clips/ MSR-VTT/
       ctsan corpus check MSVD/ --features features/msvd
     """
-    from ctsan.cli.features import check_one_each
+    from ctsan.cli.features import check_one_per_corpus
     from ctsan.data.items import read_items
     from ctsan.data.reading import clips_without_files, inspect_corpora, missing_clips
     from ctsan.data.summary import check_clips, summarise
     from ctsan.io.device import usable_cores
     from ctsan.training.features import open_features
 
-    check_one_each("--features", features, paths)
+    check_one_per_corpus("--features", features, paths)
     corpus, problems = inspect_corpora(paths)
     for file in items:
         try:
@@ -81,6 +82,7 @@ def check(
         except CorpusError as error:
             problems += error.problems
     store = open_features(corpus, features) if features else ()
+    problems += corpus.unlisted
     missing = missing_clips(corpus, store)
     features_only = clips_without_files(corpus, store)
     hours: float | None = None
@@ -96,19 +98,19 @@ def check(
         hours=hours,
         features_only=features_only,
     )
-    found = [*problems, *missing, *unreadable]
+    all_problems = [*problems, *missing, *unreadable]
     if as_json:
         print_json(summary)
     else:
         if corpus.clips:
             _print_summary(corpus, hours, summary)
         for note in corpus.notes:
-            click.echo(note)
-        for problem in found:
+            print_line(note)
+        for problem in all_problems:
             warn(str(problem))
-        if found:
-            warn(f"{count(len(found), 'problem')}. Nothing is learnt from the corpus before they are mended.")
-    if found:
+        if all_problems:
+            warn(f"{count(len(all_problems), 'problem')}. Fix them before training.")
+    if all_problems:
         raise SystemExit(2)
 
 
@@ -139,7 +141,7 @@ def _print_summary(corpus: Corpus, hours: float | None, summary: dict[str, objec
 def make(out: Path, clips: int, seed: int, simple: bool) -> None:
     """Make a corpus of rendered clips in the folder OUT: moving shapes, captions, every frame's truth.
 
-    The same seed gives the same clips; asked for more, it adds to those that are there.
+    The same seed gives the same clips; a larger number adds clips to those in the folder.
 
     \b
     Examples:
@@ -150,7 +152,7 @@ def make(out: Path, clips: int, seed: int, simple: bool) -> None:
 
     with progress_bar(clips, what="rendering") as bar:
         make_corpus(out, clips=clips, seed=seed, simple=simple, progress=bar.update)
-    click.echo(f"{count(clips, 'clip')} in {out}. Look at them, or go on with: ctsan corpus check {out}")
+    print_line(f"{count(clips, 'clip')} in {out}. Look at them, or go on with: ctsan corpus check {out}")
 
 
 @command.command("items", short_help="Build test items for three tasks.")
@@ -178,8 +180,8 @@ def items(
 ) -> None:
     """Build test items (JSON lines) for fill-in-the-blank, multiple choice and retrieval from a corpus.
 
-    Blanks stand for nouns, verbs and adjectives that the training captions know; distractors share no verb
-    and no object with the answer. The same seed gives the same items. Official items are taken as they are.
+    Blanks replace nouns, verbs and adjectives that occur in the training captions. Distractors share no verb
+    and no object with the answer. The same seed gives the same items. Official items are used unchanged.
 
     \b
     Example:
@@ -189,16 +191,16 @@ def items(
     from ctsan.data.reading import read_corpus
 
     corpus = read_corpus(path)
-    for each in task or ITEM_TASKS:
-        official = corpus.items.get((each, split)) if not build else None
-        made = official or _built(corpus, split, each, seed=seed, per_clip=per_clip)
+    for item_task in task or ITEM_TASKS:
+        official = corpus.items.get((item_task, split)) if not build else None
+        task_items = official or _built(corpus, split, item_task, seed=seed, per_clip=per_clip)
         if out is None:
-            for item in made:
-                click.echo(item_line(item))
+            for item in task_items:
+                print_json(json.loads(item_line(item)))
         else:
-            write_items(out / f"{each}.jsonl", made)
+            write_items(out / f"{item_task}.jsonl", task_items)
             origin = ", the official ones" if official else ""
-            click.echo(f"{out / f'{each}.jsonl'}: {count(len(made), 'item')}{origin}")
+            print_line(f"{out / f'{item_task}.jsonl'}: {count(len(task_items), 'item')}{origin}")
 
 
 def _built(
@@ -228,9 +230,9 @@ def _built(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def human_agreement(path: Path, split: Split | Literal["all"] | None, per_clip: int, as_json: bool) -> None:
-    """Judge people's captions by the other captions of the clip, as 'ctsan evaluate' judges a model's.
+    """Score human captions against the other captions of the clip, as 'ctsan evaluate' scores a model's.
 
-    Where people do not agree, no model can agree with all of them: this is what one may hope for.
+    Where people disagree, no model can agree with all of them: the scores bound what a model can reach.
 
     \b
     Examples:
@@ -252,9 +254,9 @@ def human_agreement(path: Path, split: Split | Literal["all"] | None, per_clip: 
         raise UsageError(
             f"{path}: no clip{of} has two captions, so people's cannot be compared. Choose another split."
         )
-    found = score_human_captions(several, per_clip=per_clip, java=find_java())
-    metrics = {name: statistic.value for name, statistic in found.statistics.items()}
-    intervals = {name: interval(statistic) for name, statistic in found.statistics.items()}
+    scores = score_human_captions(several, per_clip=per_clip, java=find_java())
+    metrics = {name: statistic.value for name, statistic in scores.statistics.items()}
+    intervals = {name: interval(statistic) for name, statistic in scores.statistics.items()}
     if as_json:
         print_json(
             {
@@ -262,13 +264,13 @@ def human_agreement(path: Path, split: Split | Literal["all"] | None, per_clip: 
                 "clips": len(several),
                 "metrics": metrics,
                 "intervals": intervals,
-                "tokeniser": found.tokeniser,
-                "notes": found.notes,
+                "tokeniser": scores.tokeniser,
+                "notes": scores.notes,
             }
         )
         return
     print_metrics(metrics, intervals)
     judged = sum(min(per_clip, len(captions)) for captions in several.values())
-    click.echo(f"\nMeasured on {count(judged, 'caption')} of {count(len(several), 'clip')}{of}.")
-    for note in found.notes:
+    print_line(f"\nMeasured on {count(judged, 'caption')} of {count(len(several), 'clip')}{of}.")
+    for note in scores.notes:
         warn(note)

@@ -17,15 +17,16 @@ from ctsan.cli.common import (
     WEIGHTS,
     Reply,
     attention_lines,
+    attention_to_json,
     clip_files,
+    concepts_to_json,
     effect_lines,
+    effects_to_json,
     errors_in_json,
-    listed_attention,
-    listed_concepts,
-    listed_effects,
     print_replies,
     words_with_confidences,
 )
+from ctsan.cli.scenes import FORMATS, check_scenes, describe_scenes
 from ctsan.errors import UsageError, VideoError
 from ctsan.io.messages import warn
 
@@ -50,8 +51,17 @@ _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
     help="Sentences a clip, the best first, with the score that orders them.",
 )
 @EFFECTS
-@click.option("--scenes", is_flag=True, help="Cut one long video into shots, and describe each.")
-@click.option("-o", "--out", type=PATH, help="With --scenes: .vtt, .srt or .json [default: lines of text].")
+@click.option("--scenes", is_flag=True, help="Cut long videos into shots, and describe each.")
+@click.option(
+    "-o",
+    "--out",
+    type=PATH,
+    help="With --scenes: a file (.vtt, .srt, .csv, .edl or .json), or a folder with one for each of several "
+    "videos [default: lines of text].",
+)
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), help="Of the files in the folder of -o [default: vtt]."
+)
 @click.option("--timing", is_flag=True, help="Print on stderr where the time goes.")
 @JSON
 def command(
@@ -63,6 +73,7 @@ def command(
     attention: bool,
     scenes: bool,
     out: Path | None,
+    kind: str | None,
     timing: bool,
     as_json: bool,
 ) -> None:
@@ -70,22 +81,25 @@ def command(
 
     A clip that cannot be read gets its error in place of an answer, and the exit code is then 1.
 
-    With --scenes, CLIPS is one video of any length. Its shots are described one by one: on stdout, or in a
-    file that players show as subtitles (.srt) or read out as descriptions (.vtt).
+    With --scenes, CLIPS may be of any length. Their shots are described one by one: on stdout, or in a file
+    that players show as subtitles (.srt) or read out as descriptions (.vtt), that spreadsheets open (.csv) or
+    video editors (.edl: CMX 3600, with the sentences as comments).
 
     \b
     Examples:
       ctsan describe holiday.mp4
       ctsan describe holidays/ --model runs/mine --json
       ctsan describe film.mp4 --scenes -o film.vtt
+      ctsan describe films/ --scenes -o tracks/ --format edl
     """
-    if scenes:
-        from ctsan.cli.scenes import check_scenes
-
-        check_scenes(clips, out, n_best=n_best, attention=attention)
-    elif out is not None:
-        raise UsageError("-o goes with --scenes: other descriptions are printed. Add --scenes, or leave it.")
+    if not scenes and (out is not None or kind is not None):
+        option = "--format" if out is None else "-o"
+        raise UsageError(
+            f"{option} goes with --scenes: other descriptions are printed. Add --scenes, or leave it."
+        )
     files = clip_files(clips)
+    if scenes:
+        tracks = check_scenes(files, out, kind, n_best=n_best, attention=attention)
     start = time.perf_counter()
     from ctsan.inference.predictor import Predictor
 
@@ -93,51 +107,57 @@ def command(
     predictor = Predictor.load(*models, weights=weights)
     try:
         if scenes:
-            from ctsan.cli.scenes import describe_scenes
-
             with errors_in_json(as_json):
-                describe_scenes(predictor, files[0], out, beam=beam, as_json=as_json)
+                describe_scenes(predictor, files, tracks, beam=beam, as_json=as_json)
         else:
-            found = predictor.describe_all(files, beam=beam, n_best=n_best, attention=attention)
-            print_replies(_replies(found, n_best, attention), as_json)
+            descriptions = predictor.describe_all(files, beam=beam, n_best=n_best, attention=attention)
+            print_replies(_replies(descriptions, n_best, attention), as_json)
     finally:
         if timing:
             _print_timing({"import": imported, **predictor.seconds, "in all": time.perf_counter() - start})
+            warn(f"{'engine':<9} {'; '.join(predictor.engines) or 'none'}")
 
 
 def _replies(
     descriptions: Iterable[Description | VideoError], n_best: int, attention: bool
 ) -> Iterator[Reply | VideoError]:
     has_hinted = False
-    for found in descriptions:
-        if isinstance(found, VideoError):
-            yield found
+    for description in descriptions:
+        if isinstance(description, VideoError):
+            yield description
             continue
-        best = found.captions[0]
+        best = description.captions[0]
         line: dict[str, object] = {
-            "clip": found.clip,
+            "clip": description.clip,
             "caption": best.text,
             "score": best.score,
             "log_probability": best.log_probability,
         }
         if n_best > 1:
             line["captions"] = [
-                {"caption": each.text, "score": each.score, "log_probability": each.log_probability}
-                for each in found.captions
+                {
+                    "caption": caption.text,
+                    "score": caption.score,
+                    "log_probability": caption.log_probability,
+                }
+                for caption in description.captions
             ]
         text = [
-            f"{found.clip}: {caption.text}" + (f"  (score {caption.score:.2f})" if n_best > 1 else "")
-            for caption in found.captions
+            f"{description.clip}: {caption.text}" + (f"  (score {caption.score:.2f})" if n_best > 1 else "")
+            for caption in description.captions
         ]
-        text.append(f"    {words_with_confidences(found.concepts)}")
-        line["concepts"] = listed_concepts(found.concepts)
+        text.append(f"    {words_with_confidences(description.concepts)}")
+        line["concepts"] = concepts_to_json(description.concepts)
         if attention:
-            line["attention"] = listed_attention(found.attention)
-            line["effects"] = listed_effects(found.effects)
-            text += [*effect_lines(found.effects), *attention_lines(found.attention)]
+            line["attention"] = attention_to_json(description.attention)
+            line["effects"] = effects_to_json(description.effects)
+            text += [*effect_lines(description.effects), *attention_lines(description.attention)]
         yield Reply(line, text)
-        if found.seconds > _LONG_SECONDS and not has_hinted:
-            warn(f"{found.clip} is {found.seconds / 60:.1f} minutes long. To describe each shot: --scenes")
+        if description.seconds > _LONG_SECONDS and not has_hinted:
+            warn(
+                f"{description.clip} is {description.seconds / 60:.1f} minutes long. To describe each shot: "
+                "--scenes"
+            )
             has_hinted = True
 
 
@@ -162,12 +182,12 @@ def concepts(clips: tuple[Path, ...], models: tuple[Path, ...], weights: Path | 
     from ctsan.inference.predictor import Predictor
 
     def replies() -> Iterator[Reply | VideoError]:
-        for found in Predictor.load(*models, weights=weights).concepts_all(clip_files(clips)):
-            if isinstance(found, VideoError):
-                yield found
+        for reply in Predictor.load(*models, weights=weights).concepts_all(clip_files(clips)):
+            if isinstance(reply, VideoError):
+                yield reply
             else:
-                clip, words = found
-                line: dict[str, object] = {"clip": clip, "concepts": listed_concepts(words)}
+                clip, words = reply
+                line: dict[str, object] = {"clip": clip, "concepts": concepts_to_json(words)}
                 yield Reply(line, [f"{clip}: {words_with_confidences(words)}"])
 
     print_replies(replies(), as_json)

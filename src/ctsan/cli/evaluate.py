@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from ctsan.cli.common import PATH
-from ctsan.cli.features import WEIGHTS, check_one_each
-from ctsan.cli.output import print_json, print_metrics, print_table
+from ctsan.cli.features import WEIGHTS, check_one_per_corpus
+from ctsan.cli.output import print_json, print_line, print_metrics, print_table
 from ctsan.io.messages import count, warn
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--task",
-    "asked",
+    "task_name",
     metavar="TASK",
     help="What to ask the runs, such as describe [default: as --items say; else what all runs do].",
 )
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 def command(
     runs: tuple[Path, ...],
     corpora: tuple[Path, ...],
-    asked: str | None,
+    task_name: str | None,
     split: Split | Literal["all"] | None,
     items: Path | None,
     features: tuple[Path, ...],
@@ -67,17 +67,17 @@ def command(
     reliance: bool,
     as_json: bool,
 ) -> None:
-    """Measure what RUNS answer, several of one task as one, and their concept words.
+    """Measure the answers of RUNS and their concept words. Several runs of a task form an ensemble.
 
-    Blanks, choices and queries are those of --items or of the corpus, or built from its captions, the same
-    for every run. Runs of 'embed' answer choices and queries by themselves, rerank the captions of runs of
-    'describe', and decide alone where runs of 'choose' or 'rank' stand beside them.
-    Captions are measured as in publications, which needs Java. Intervals say how far the choice of clips may
-    have moved a figure.
+    Blanks, choices and queries come from --items or the corpus, or are built from its captions, the same for
+    every run. Runs of 'embed' answer choices and queries, and rerank the captions of runs of 'describe'.
+    Beside runs of 'choose' or 'rank' they decide alone.
+    Captions are scored as in publications, which needs Java. Intervals are 95 % bootstrap intervals over
+    clips.
 
     --reliance measures each run of the task by itself, by the task's primary metric: with each clip's own
     concept words, with another clip's, with random ones, with none, and with the words of its captions (the
-    oracle: what perfect words would bring).
+    oracle, an upper bound).
 
     \b
     Examples:
@@ -92,49 +92,64 @@ def command(
     from ctsan.evaluation.coco_metrics import NO_JAVA
     from ctsan.experiments.evaluate import evaluate, evaluate_reliance
 
-    check_one_each("--features", features, corpora)
+    check_one_per_corpus("--features", features, corpora)
     if reliance:
         task, split, measured = evaluate_reliance(
-            runs, corpora, task=asked, split=split, items=items, features=features, weights=weights, beam=beam
+            runs,
+            corpora,
+            task=task_name,
+            split=split,
+            items=items,
+            features=features,
+            weights=weights,
+            beam=beam,
         )
         _print_reliance(measured, task, split, as_json=as_json)
         return
     evaluation = evaluate(
-        runs, corpora, task=asked, split=split, items=items, features=features, weights=weights, beam=beam
+        runs, corpora, task=task_name, split=split, items=items, features=features, weights=weights, beam=beam
     )
     if as_json:
         print_json(evaluation.to_json())
         return
     print_metrics(evaluation.metrics, evaluation.intervals)
     of = "" if evaluation.split == "all" else f" of the split '{evaluation.split}'"
-    click.echo(f"\nMeasured on {count(len(evaluation.answers), 'clip')}{of}.")
+    print_line(f"\nMeasured on {count(len(evaluation.answers), 'clip')}{of}.")
     for note in evaluation.notes:
         if note != NO_JAVA:  # printed at the start
             warn(note)
 
 
-def _print_reliance(found: Mapping[Path, Reliance], task: str, split: str, *, as_json: bool) -> None:
+def _print_reliance(measured: Mapping[Path, Reliance], task: str, split: str, *, as_json: bool) -> None:
     from ctsan.tasks.registry import TASKS
     from ctsan.tasks.reliance import SOURCE_LABELS
 
     if as_json:
-        runs = {str(folder): each.to_json() for folder, each in found.items()}
+        runs = {str(folder): reliance.to_json() for folder, reliance in measured.items()}
         print_json({"task": task, "split": split, "reliance": runs})
         return
     of = "" if split == "all" else f" of the split '{split}'"
-    for folder, each in found.items():
+    for folder, reliance in measured.items():
         rows = []
-        for source, score in each.sources.items():
+        for source, score in reliance.sources.items():
             row = [SOURCE_LABELS[source], f"{score.value:.3f}", "{:.3f} to {:.3f}".format(*score.interval)]
             if score.difference is not None:
                 low, high = score.difference.interval
                 row += [f"{score.difference.difference:+.3f}", f"{low:+.3f} to {high:+.3f}"]
                 row.append(f"{score.changed:.1%}")
             rows.append(row + [""] * (6 - len(row)))
-        click.echo(f"{folder} ({task}), measured alone: no other run votes or reranks.\n")
-        headers = ("concept words", each.metric, "95 % interval", "difference", "95 % interval", "changed")
+        print_line(f"{folder} ({task}), measured alone: no other run votes or reranks.\n")
+        headers = (
+            "concept words",
+            reliance.metric,
+            "95 % interval",
+            "difference",
+            "95 % interval",
+            "changed",
+        )
         print_table(rows, headers)
-        click.echo(
-            f"\nMeasured on {count(each.clips, 'clip')}{of}; 'changed' is the share of "
-            f"{each.answers:,} {TASKS[task].answer_noun} that differ from those with the clip's own words.\n"
+        print_line(
+            f"\nMeasured on {count(reliance.clips, 'clip')}{of}; 'changed' is the share of "
+            f"{reliance.answers:,} {TASKS[task].answer_noun} that differ from those with the clip's "
+            "own words.\n"
         )

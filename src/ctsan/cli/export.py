@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ctsan.cli.common import PATH, WEIGHTS
-from ctsan.cli.output import print_json, print_table
+from ctsan.cli.output import print_json, print_line, print_table
 from ctsan.io.messages import warn
 
 
@@ -17,12 +17,12 @@ from ctsan.io.messages import warn
 @WEIGHTS
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def command(run: Path, out: Path, weights: Path | None, as_json: bool) -> None:
-    """Write RUN, which describes, as ONNX: backbone, detector, description step, and their words.
+    """Export RUN, a run of 'describe', as ONNX: backbone, detector, description step, and their words.
 
-    Of a pack with several that describe, it is the one with a concept detector.
+    If a pack has several runs of 'describe', the one with a concept detector is exported.
 
-    Each network is compared with PyTorch, and one that differs by more than 1e-3 is not written.
-    examples/onnx_captions.py captions a clip with them, and needs nothing of ctsan.
+    Each network is compared with PyTorch; if one differs by more than 1e-3, nothing is written.
+    examples/onnx_captions.py captions a clip with the networks, without ctsan.
 
     \b
     Examples:
@@ -30,19 +30,19 @@ def command(run: Path, out: Path, weights: Path | None, as_json: bool) -> None:
       ctsan export default --onnx onnx/
     """
     from ctsan.export.onnx import export_onnx
-    from ctsan.inference.trace import has_traces
+    from ctsan.inference.loading import load_model
     from ctsan.runs.trained_run import answering, load_runs
 
     able = answering(load_runs([run]), "describe")
-    chosen = next(filter(has_traces, able), able[0])
+    exported = next((run for run in able if load_model(run).has_traces), able[0])
     if len(able) > 1:
         warn(
-            f"{run}: {len(able)} runs describe as one there, and one of them is exported, {chosen.folder}. "
-            "Its sentences are its own."
+            f"{run}: {len(able)} runs caption there as an ensemble, and one is exported, {exported.folder}. "
+            "Alone, it may caption differently."
         )
-    differences = export_onnx(chosen, out, weights=weights)
+    differences = export_onnx(exported, out, weights=weights)
     if as_json:
-        print_json({"run": str(chosen.folder), "onnx": str(out), "differences": differences})
+        print_json({"run": str(exported.folder), "onnx": str(out), "differences": differences})
     else:
         print_table(
             [
@@ -51,4 +51,4 @@ def command(run: Path, out: Path, weights: Path | None, as_json: bool) -> None:
             ],
             headers=("file", "size", "difference from PyTorch"),
         )
-        click.echo(f"With their words, in {out}. Try it: python examples/onnx_captions.py CLIP {out}")
+        print_line(f"With their words, in {out}. Try it: python examples/onnx_captions.py CLIP {out}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ctsan.cli.output import print_json
+from ctsan.cli.output import print_json, print_line
 from ctsan.errors import UsageError, warn_renamed
 from ctsan.io.messages import count, listed, warn
 from ctsan.io.progress import progress_bar
@@ -69,9 +69,8 @@ def command(
 ) -> None:
     """Turn the clips of CORPUS into feature maps and store them.
 
-    Stopped at any moment, the same command goes on where it was; run again, it does only clips that are
-    new or changed. Clips that cannot be read are listed at the end and stop nothing. Several corpora have a
-    folder each.
+    Only clips that are new or changed are computed, so the same command resumes after an interruption. Clips
+    that cannot be read are skipped and listed at the end. Each corpus has a folder of its own.
 
     \b
     Examples:
@@ -91,8 +90,8 @@ def command(
     from ctsan.video.extraction import extract_features
     from ctsan.video.imported import arrays_of, import_features
 
-    check_one_each("--out", outs, corpora)
-    check_one_each("--import", arrays, corpora)
+    check_one_per_corpus("--out", outs, corpora)
+    check_one_per_corpus("--import", arrays, corpora)
     if len({out.resolve() for out in outs}) < len(outs):
         raise UsageError(f"{outs[0]}: one --out for two corpora. Give each corpus a folder of its own.")
     if not arrays and pool:
@@ -103,33 +102,36 @@ def command(
     if arrays and (hflip or weights or engine):
         raise UsageError("--hflip, --weights and --engine do not go with --import: nothing is computed.")
     name = backbone_name or ("imported" if arrays else DEFAULT_BACKBONE)
-    read = [read_corpus(corpus) for corpus in corpora]
+    clips_of_corpora = [read_corpus(corpus) for corpus in corpora]
     fill: Callable[..., Report]
     if arrays:
         warn(NOT_FOR_FILES)
         folders = outs or [default_folder("features", corpus) / name for corpus in corpora]
         sources = [
-            arrays_of([clip.id for clip in clips], folder) for clips, folder in zip(read, arrays, strict=True)
+            arrays_of([clip.id for clip in clips], folder)
+            for clips, folder in zip(clips_of_corpora, arrays, strict=True)
         ]
         fill = partial(import_features, name=name, pool=pool)
     else:
-        sources = [[(clip.id, clip.path) for clip in clips] for clips in read]
+        sources = [[(clip.id, clip.path) for clip in clips] for clips in clips_of_corpora]
         backbone = named_backbone(name, weights)
         name = backbone.name
         folders = outs or [features_folder(corpus, backbone, mirrored=hflip) for corpus in corpora]
         run = load_engine(backbone, engine=check_engine(engine) if engine else None)
         fill = partial(extract_features, backbone=backbone, mirrored=hflip, engine=run)
     reports = []
-    for corpus, some, folder in zip(corpora, sources, folders, strict=True):
+    for corpus, corpus_sources, folder in zip(corpora, sources, folders, strict=True):
         what = f"features of {corpus.name}" if len(corpora) > 1 else "features"
-        report = _fill_visibly(partial(fill, some, folder, workers=workers), len(some), what)
+        report = _fill_with_progress(
+            partial(fill, corpus_sources, folder, workers=workers), len(corpus_sources), what
+        )
         _print_report(report, folder, name, as_json=as_json)
         reports.append(report)
     if not any(report.done + report.kept for report in reports):
         raise UsageError(f"Not one clip of {listed(corpora)} could be read.")
 
 
-def _fill_visibly(fill: Callable[..., Report], clips: int, what: str) -> Report:
+def _fill_with_progress(fill: Callable[..., Report], clips: int, what: str) -> Report:
     unreadable = 0
     with progress_bar(clips, what=what) as bar:
 
@@ -158,7 +160,7 @@ def _print_report(report: Report, folder: Path, name: str, *, as_json: bool) -> 
         )
     else:
         rate = f", {report.frames / report.seconds:,.0f} frames/s" if report.frames else ""
-        click.echo(
+        print_line(
             f"{count(report.done + report.kept, 'clip')} with {name} features in {folder}\n"
             f"{report.done:,} done now ({count(report.frames, 'frame')} in {report.seconds:,.1f} s{rate}), "
             f"{report.kept:,} were there already"
@@ -169,13 +171,13 @@ def _print_report(report: Report, folder: Path, name: str, *, as_json: bool) -> 
             warn(f"  {error}")
 
 
-def check_one_each(
-    option: str, folders: Sequence[Path], corpora: Sequence[Path], *, each: str = "corpus"
+def check_one_per_corpus(
+    option: str, folders: Sequence[Path], corpora: Sequence[Path], *, unit: str = "corpus"
 ) -> None:
     """Check that an option is given once per corpus, or not at all.
 
     Args:
-        each: what the option is given once for, in messages.
+        unit: what the option is given once for, in messages.
 
     Raises:
         UsageError: the option is given more or fewer times than there are corpora.
@@ -183,7 +185,7 @@ def check_one_each(
     if folders and len(folders) != len(corpora):
         raise UsageError(
             f"{option} is given {count(len(folders), 'time')}, and there are {len(corpora)} corpora. Give it "
-            f"once for each {each}, in the same order."
+            f"once for each {unit}, in the same order."
             if len(corpora) > 1
             else f"{option} is given {len(folders)} times, and there is one corpus. Give it once."
         )

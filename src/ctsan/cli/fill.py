@@ -15,13 +15,13 @@ from ctsan.cli.common import (
     PATH,
     WEIGHTS,
     Reply,
-    ask,
     attention_lines,
+    attention_to_json,
     concept_line,
+    concepts_to_json,
     effect_lines,
-    listed_attention,
-    listed_concepts,
-    listed_effects,
+    effects_to_json,
+    print_answer,
     warn_of_unknown,
 )
 
@@ -49,8 +49,8 @@ def command(
 ) -> None:
     """Fill in the blank of SENTENCE about CLIP, a video file or a picture.
 
-    The blank is a line of two underscores or more, or <blank>. Of several blanks each is asked for with the
-    others still blank.
+    The blank is two or more underscores, or <blank>. If there are several, each is predicted with the others
+    left blank.
 
     The model that ctsan carries answers. To ask one of your own, name a run of 'ctsan train fill' by --model.
 
@@ -62,28 +62,32 @@ def command(
     """
 
     def answer(predictor: Predictor, clip: Path) -> Reply:
-        found = predictor.fill(clip, sentence, n_best=n_best, attention=attention)
-        warn_of_unknown(found.unknown)
-        line: dict[str, object] = {"clip": str(clip), "sentence": sentence, "answers": _listed(found.answers)}
-        if len(found.blanks) > 1:
-            line["blanks"] = [_listed(blank.answers) for blank in found.blanks]
-        line["concepts"] = listed_concepts(found.concepts)
+        result = predictor.fill(clip, sentence, n_best=n_best, attention=attention)
+        warn_of_unknown(result.unknown)
+        line: dict[str, object] = {
+            "clip": str(clip),
+            "sentence": sentence,
+            "answers": _answers_to_json(result.answers),
+        }
+        if len(result.blanks) > 1:
+            line["blanks"] = [_answers_to_json(blank.answers) for blank in result.blanks]
+        line["concepts"] = concepts_to_json(result.concepts)
         if attention:
             line["attention"] = [
-                each
-                for number, blank in enumerate(found.blanks)
-                for each in listed_attention(blank.attention, blank=number)
+                weights
+                for number, blank in enumerate(result.blanks)
+                for weights in attention_to_json(blank.attention, blank=number)
             ]
-            line["effects"] = [listed_effects(blank.effects) for blank in found.blanks]
-        text = [f"{clip}: {found.filled}"]
-        for number, blank in enumerate(found.blanks, start=1):
-            which = f"{number}: " if len(found.blanks) > 1 else ""
-            words = ", ".join(f"{each.word} {each.probability:.2f}" for each in blank.answers)
+            line["effects"] = [effects_to_json(blank.effects) for blank in result.blanks]
+        text = [f"{clip}: {result.filled}"]
+        for number, blank in enumerate(result.blanks, start=1):
+            which = f"{number}: " if len(result.blanks) > 1 else ""
+            words = ", ".join(f"{word.word} {word.probability:.2f}" for word in blank.answers)
             text += [f"    {which}{words}", *effect_lines(blank.effects), *attention_lines(blank.attention)]
-        return Reply(line, [*text, *concept_line(found.concepts)])
+        return Reply(line, [*text, *concept_line(result.concepts)])
 
-    ask(answer, clip, models, weights, as_json)
+    print_answer(answer, clip, models, weights, as_json)
 
 
-def _listed(answers: Sequence[Answer]) -> list[dict[str, object]]:
-    return [{"word": each.word, "probability": each.probability} for each in answers]
+def _answers_to_json(answers: Sequence[Answer]) -> list[dict[str, object]]:
+    return [{"word": answer.word, "probability": answer.probability} for answer in answers]

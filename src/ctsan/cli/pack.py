@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ctsan.cli.common import PATH
-from ctsan.cli.output import print_json
+from ctsan.cli.output import print_json, print_line
 from ctsan.io.messages import count
 
 
@@ -24,10 +24,10 @@ from ctsan.io.messages import count
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def command(runs: tuple[Path, ...], out: Path, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Put RUNS, of one or several tasks, into one small folder that answers like they do.
+    """Pack RUNS, of one or several tasks, into one small folder that answers as they do.
 
-    Weights are in half precision or less, what runs have in common is there once, and nothing is kept that
-    only training needs. The folder can be named as --model wherever a run can.
+    Weights are stored in half precision or less, tensors that runs share are stored once, and what only
+    training needs is left out. The folder can be given as --model wherever a run can.
 
     \b
     Examples:
@@ -42,4 +42,4 @@ def command(runs: tuple[Path, ...], out: Path, overrides: tuple[str, ...], as_js
     if as_json:
         print_json({"pack": str(out), "runs": len(members), "bytes": size})
     else:
-        click.echo(f"{count(len(members), 'run')} in {out}: {size / 1e6:.1f} MB")
+        print_line(f"{count(len(members), 'run')} in {out}: {size / 1e6:.1f} MB")

@@ -14,16 +14,17 @@ from ctsan.cli.common import (
     PATH,
     WEIGHTS,
     Reply,
-    ask,
     attention_lines,
+    attention_to_json,
     clip_files,
     concept_line,
     concept_words,
-    listed_attention,
-    listed_concepts,
+    concepts_to_json,
+    print_answer,
     warn_of_unknown,
 )
-from ctsan.cli.output import print_json
+from ctsan.cli.output import print_json, print_line
+from ctsan.errors import printable
 from ctsan.io.messages import warn
 from ctsan.io.progress import progress_bar
 
@@ -58,8 +59,8 @@ def command(
 ) -> None:
     """Rank CLIPS, video files, pictures or folders of them, by how well they suit QUERY.
 
-    Clips that cannot be read are listed apart, and the exit code is then 1. With --clip and --sentences it
-    ranks the sentences of a file for one clip.
+    Clips that cannot be read are listed separately, and the exit code is then 1. With --clip and --sentences
+    it ranks the sentences of a file for one clip.
 
     The model that ctsan carries answers. To ask one of your own, name a run of 'ctsan train embed' or 'ctsan
     train rank' by --model. Runs of 'embed' decide alone; without one, runs of 'choose' may help those of
@@ -100,29 +101,29 @@ def _rank_clips(
 
     predictor = Predictor.load(*models, weights=weights)
     with progress_bar(len(clips), what="looking") as bar:
-        found = predictor.rank(query, clips, n_best=n_best, attention=attention, on_clip=bar.update)
-    warn_of_unknown(found.unknown)
+        ranking = predictor.rank(query, clips, n_best=n_best, attention=attention, on_clip=bar.update)
+    warn_of_unknown(ranking.unknown)
     if as_json:
         listed = [
             {
-                "clip": each.clip,
-                "score": each.score,
-                "concepts": listed_concepts(each.concepts),
-                **({"attention": listed_attention(each.attention)} if attention else {}),
+                "clip": ranked.clip,
+                "score": ranked.score,
+                "concepts": concepts_to_json(ranked.concepts),
+                **({"attention": attention_to_json(ranked.attention)} if attention else {}),
             }
-            for each in found.clips
+            for ranked in ranking.clips
         ]
-        errors = [{"clip": str(error.path), "error": str(error)} for error in found.errors]
+        errors = [{"clip": str(error.path), "error": str(error)} for error in ranking.errors]
         print_json({"query": query, "clips": listed, **({"errors": errors} if errors else {})})
     else:
-        for each in found.clips:
-            shown = f"  ({concept_words(each.concepts[:_SHOWN])})" if each.concepts else ""
-            click.echo(f"{each.score:6.2f}  {each.clip}{shown}")
-            for line in attention_lines(each.attention):
-                click.echo(line)
-        for error in found.errors:
+        for ranked in ranking.clips:
+            words = f"  ({concept_words(ranked.concepts[:_SHOWN])})" if ranked.concepts else ""
+            print_line(f"{ranked.score:6.2f}  {printable(ranked.clip)}{words}")
+            for line in attention_lines(ranked.attention):
+                print_line(line)
+        for error in ranking.errors:
             warn(str(error))
-    if found.errors:
+    if ranking.errors:
         raise SystemExit(1)
 
 
@@ -138,27 +139,27 @@ def _rank_sentences(
     sentences = _sentences(file)
 
     def answer(predictor: Predictor, clip: Path) -> Reply:
-        found = predictor.rank_sentences(clip, sentences, attention=attention)
-        warn_of_unknown(found.unknown)
-        best = found.sentences[:n_best]
+        ranking = predictor.rank_sentences(clip, sentences, attention=attention)
+        warn_of_unknown(ranking.unknown)
+        best = ranking.sentences[:n_best]
         line: dict[str, object] = {
             "clip": str(clip),
             "sentences": [
                 {
-                    "sentence": each.sentence,
-                    "score": each.score,
-                    **({"attention": listed_attention(each.attention)} if attention else {}),
+                    "sentence": ranked.sentence,
+                    "score": ranked.score,
+                    **({"attention": attention_to_json(ranked.attention)} if attention else {}),
                 }
-                for each in best
+                for ranked in best
             ],
-            "concepts": listed_concepts(found.concepts),
+            "concepts": concepts_to_json(ranking.concepts),
         }
         text = [f"{clip}:"]
-        for each in best:
-            text += [f"    {each.score:6.2f}  {each.sentence}", *attention_lines(each.attention)]
-        return Reply(line, [*text, *concept_line(found.concepts)])
+        for ranked in best:
+            text += [f"    {ranked.score:6.2f}  {ranked.sentence}", *attention_lines(ranked.attention)]
+        return Reply(line, [*text, *concept_line(ranking.concepts)])
 
-    ask(answer, clip, models, weights, as_json)
+    print_answer(answer, clip, models, weights, as_json)
 
 
 def _sentences(file: Path) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,16 +13,19 @@ from ctsan.cli.common import (
     PATH,
     WEIGHTS,
     concept_words,
+    concepts_to_json,
     errors_in_json,
-    listed_concepts,
-    warn_of_unknown,
 )
 from ctsan.cli.index import LIBRARY, STORE
-from ctsan.cli.output import print_json
-from ctsan.io.messages import warn
+from ctsan.cli.output import print_json, print_line, print_path
+from ctsan.errors import printable
+from ctsan.io.messages import count, inform, warn
 
 if TYPE_CHECKING:
     from ctsan.search.search import Hit, SearchResult
+
+
+_LONG_FILM = 60.0  # seconds, from which describing it shot by shot is worth a hint
 
 
 @click.command("search")
@@ -28,103 +33,212 @@ if TYPE_CHECKING:
 @LIBRARY
 @STORE
 @click.option(
-    "-n", "n_best", type=click.IntRange(min=1), default=10, show_default=True, help="Only the best."
+    "-n", "n_best", type=click.IntRange(min=1), default=10, show_default=True, help="Only so many, the best."
 )
-@click.option("--like", type=PATH, help="Find what is like this clip, instead of a sentence.")
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out so many of the best.")
 @click.option(
-    "--concept", "concepts", multiple=True, metavar="WORD", help="Only what shows this; repeatable."
+    "--like",
+    "likes",
+    type=PATH,
+    multiple=True,
+    help="Find what is like this clip, instead of a sentence; repeatable. The clip itself is left out.",
+)
+@click.option(
+    "--concept",
+    "concepts",
+    multiple=True,
+    metavar="WORD",
+    help="Only what shows this; repeatable. Needs no QUERY.",
 )
 @click.option("--not", "without", multiple=True, metavar="WORD", help="Nothing that shows this; repeatable.")
+@click.option("--plus", multiple=True, metavar="QUERY", help="Add a sentence to QUERY; repeatable.")
+@click.option("--minus", multiple=True, metavar="QUERY", help="Subtract a sentence from QUERY; repeatable.")
+@click.option("--min-score", type=float, help="Only hits with at least this score.")
 @click.option("--thumbnails", type=PATH, metavar="DIR", help="Write a picture of each hit into this folder.")
 @click.option("--open", "open_first", is_flag=True, help="Open the first file that was found.")
 @click.option("--model", "models", type=PATH, multiple=True, help="Runs of the library, if they were moved.")
 @WEIGHTS
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--paths-only",
+    is_flag=True,
+    help="Print the paths of the files alone, each once; none if nothing matches.",
+)
 def command(
     query: str | None,
     name: str,
-    store: Path | None,
+    store: str | None,
     n_best: int,
-    like: Path | None,
+    skip: int,
+    likes: tuple[Path, ...],
     concepts: tuple[str, ...],
     without: tuple[str, ...],
+    plus: tuple[str, ...],
+    minus: tuple[str, ...],
+    min_score: float | None,
     thumbnails: Path | None,
     open_first: bool,
     models: tuple[Path, ...],
     weights: Path | None,
     as_json: bool,
+    paths_only: bool,
 ) -> None:
     """Find the moments in a library that suit QUERY best, a sentence.
 
-    'Nothing matches' is an answer too, with exit code 1: then the best of all clips score as clips do that
-    have nothing to do with a query. What comes nearest is shown all the same.
+    Misspelt words are corrected, and a line says so. If probably no clip matches, the answer is 'Nothing
+    matches', with exit code 1. The nearest clips are still listed.
+
+    Scores are standard deviations from the mean score on validation clips; for --like they are cosines, and
+    for --concept without QUERY the confidences of the words.
 
     \b
     Examples:
       ctsan search "a dog runs on grass"
       ctsan search "a dog runs" -n 3 --not snow --thumbnails found/ --json
-      ctsan search --like holiday.mp4 --concept beach
+      ctsan search "a dog" --plus "a beach" --minus "snow"
+      ctsan search "a dog" --skip 10                           the next ten
+      ctsan search --concept dog --not person
+      ctsan search --like holiday.mp4 --like party.mp4 --concept beach
+      ctsan search "a dog" --min-score 2 --paths-only | xargs -d '\\n' cp -t dogs/
     """
-    if (query is None) == (like is None):
+    if (query is not None or plus or minus) and likes:
+        raise click.UsageError("Give a sentence or --like, not both.")
+    if query is None and not (plus or likes or concepts):
         raise click.UsageError(
-            'Give a sentence or a clip: ctsan search "a dog runs", or ctsan search --like clip.mp4'
+            'Give a sentence, a clip or a concept word: ctsan search "a dog runs", ctsan search --like '
+            "clip.mp4, or ctsan search --concept dog"
         )
-    from ctsan.io.paths import library_folder
+    if as_json and paths_only:
+        raise click.UsageError("Give --json or --paths-only, not both.")
+    from ctsan.search.opening import library_address
     from ctsan.search.search import Searcher
 
-    searcher = Searcher(library_folder(name, store), models=models, weights=weights)
-    if query is not None:
-        found = searcher.search(query, n_best=n_best, concepts=concepts, without=without)
-    else:
-        assert like is not None
+    searcher = Searcher(library_address(name, store), models=models, weights=weights)
+    if likes:
         with errors_in_json(as_json):
-            found = searcher.like(like, n_best=n_best, concepts=concepts, without=without)
-    warn_of_unknown(found.unknown)
-    pictures = _write_thumbnails(found, thumbnails) if thumbnails else {}
-    if as_json:
-        print_json(
-            {
-                **({"query": query} if query is not None else {"like": str(like)}),
-                "match": found.has_match,
-                "trust": None if found.trust is None else round(found.trust, 3),
-                "hits": [_listed(hit, pictures.get(place)) for place, hit in enumerate(found.hits)],
-            }
-        )
+            result = searcher.like(
+                likes[0],
+                also=likes[1:],
+                n_best=n_best,
+                skip=skip,
+                concepts=concepts,
+                without=without,
+                min_score=min_score,
+                exclude_itself=True,
+            )
     else:
-        _print(found, pictures)
-    if not found.has_match:
+        result = searcher.search(
+            query,
+            n_best=n_best,
+            skip=skip,
+            concepts=concepts,
+            without=without,
+            plus=plus,
+            minus=minus,
+            min_score=min_score,
+        )
+    for line in _notes(result):
+        inform(line)
+    pictures = _write_thumbnails(result, thumbnails) if thumbnails else {}
+    if as_json:
+        print_json(_to_json(result, query, likes, pictures))
+    elif paths_only:
+        for file in dict.fromkeys(hit.file for hit in result.hits if result.has_match):
+            print_path(file)
+    else:
+        _print(result, pictures)
+    if not result.has_match:
         raise SystemExit(1)
     if open_first:
-        click.launch(str(found.hits[0].file))
+        click.launch(str(result.hits[0].file))
 
 
-def _listed(hit: Hit, picture: Path | None) -> dict[str, object]:
+def _notes(result: SearchResult) -> Iterator[str]:
+    """What was done with the query: on stderr, beside any kind of output."""
+    if result.corrections:
+        yield f"Searched for: {result.searched_for}"
+    if result.unknown:
+        yield f"Not known to the model, and left out: {', '.join(result.unknown)}."
+    for each in result.filters:
+        read_as = "" if each.read_as == each.word.lower() else f" (for {each.word!r})"
+        verb = "may show" if each.is_excluded else "show"
+        yield f"{each.num_shots:,} of {count(result.num_shots, 'shot')} {verb} {each.read_as}{read_as}"
+
+
+def _to_json(
+    result: SearchResult, query: str | None, likes: Sequence[Path], pictures: dict[int, Path]
+) -> dict[str, object]:
+    asked: dict[str, object] = {}
+    if query is not None:
+        asked["query"] = query
+    if result.searched_for is not None:
+        asked["searched_for"] = result.searched_for
+    if likes:
+        asked["like"] = str(likes[0]) if len(likes) == 1 else [str(like) for like in likes]
+    return {
+        **asked,
+        "unknown": list(result.unknown),
+        "filters": [
+            {
+                "word": each.word,
+                "read_as": each.read_as,
+                "excluded": each.is_excluded,
+                "shots": each.num_shots,
+            }
+            for each in result.filters
+        ],
+        "shots": result.num_shots,
+        "allowed": result.num_allowed,
+        "skipped": result.skipped,
+        "match": result.has_match,
+        "trust": None if result.trust is None else round(result.trust, 3),
+        "hits": [_hit_to_json(hit, pictures.get(place)) for place, hit in enumerate(result.hits)],
+    }
+
+
+def _hit_to_json(hit: Hit, picture: Path | None) -> dict[str, object]:
     return {
         "file": str(hit.file),
+        **({"host": hit.host} if hit.host else {}),
         "start": round(hit.start, 3),
         "end": round(hit.end, 3),
         "score": round(hit.score, 4),
-        "matched": [each.word for each in hit.matched],
-        "concepts": listed_concepts(hit.concepts),
+        "caption": hit.caption,
+        "matched": [concept.word for concept in hit.matched],
+        "concepts": concepts_to_json(hit.concepts),
         **({"thumbnail": str(picture)} if picture else {}),
     }
 
 
-def _print(found: SearchResult, pictures: dict[int, Path]) -> None:
-    if not found.hits:
-        click.echo("Nothing matches: no clip of the library shows these concept words.")
+def _print(result: SearchResult, pictures: dict[int, Path]) -> None:
+    if not result.hits:
+        print_line(_why_none(result))
         return
-    if not found.has_match:
-        trust = (
-            f" (such an answer was right for {found.trust:.0%} of validation queries)" if found.trust else ""
+    if not result.has_match:
+        verdict = (
+            f"Nothing matches (such an answer was right for {result.trust:.0%} of validation sentences)."
+            if result.trust
+            else "Perhaps nothing matches: a single word is hard to judge, a sentence less so."
         )
-        click.echo(f"Nothing matches{trust}. What comes nearest:")
-    for place, hit in enumerate(found.hits):
+        print_line(f"{verdict} What comes nearest:")
+    for place, hit in enumerate(result.hits):
         words = f"  ({concept_words(hit.matched)})" if hit.matched else ""
         when = f"  {_clock(hit.start)}-{_clock(hit.end)}" if hit.end else ""
-        click.echo(f"{hit.score:6.2f}  {hit.file}{when}{words}")
+        host = f"{hit.host}:" if hit.host else ""
+        print_line(f"{hit.score:6.2f}  {printable(f'{host}{hit.file}')}{when}{words}")
         if place in pictures:
-            click.echo(f"        {pictures[place]}")
+            print_line(f"        {pictures[place]}")
+    films = [hit.file for hit in result.hits if hit.end > _LONG_FILM]
+    if films and result.has_match:
+        inform(f"Shot by shot: ctsan describe --scenes {shlex.quote(printable(films[0]))}")
+
+
+def _why_none(result: SearchResult) -> str:
+    if result.num_allowed == 0:
+        return "Nothing matches: no shot of the library passes the filters."
+    if result.skipped:
+        return f"There are no more than {count(result.skipped, 'hit')}."
+    return "Nothing matches: no hit has such a score."
 
 
 def _clock(seconds: float) -> str:
@@ -133,13 +247,13 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:04.1f}" if hours else f"{minutes}:{rest:04.1f}"
 
 
-def _write_thumbnails(found: SearchResult, folder: Path) -> dict[int, Path]:
+def _write_thumbnails(result: SearchResult, folder: Path) -> dict[int, Path]:
     """Write the middle frame of each hit, keyed by its position; skips files that cannot be read."""
     from ctsan.errors import VideoError
     from ctsan.search.thumbnails import write_thumbnail
 
     written = {}
-    for place, hit in enumerate(found.hits):
+    for place, hit in enumerate(result.hits):
         try:
             written[place] = write_thumbnail(hit, folder / f"{place + 1:02}-{hit.file.stem}.jpg")
         except VideoError as error:

@@ -8,6 +8,7 @@ import click
 
 from ctsan.cli.common import MODELS, WEIGHTS
 from ctsan.cli.index import STORE
+from ctsan.cli.output import print_line
 
 
 @click.command("serve")
@@ -30,22 +31,22 @@ from ctsan.cli.index import STORE
     type=click.FloatRange(min=0, min_open=True),
     default=120.0,
     show_default=True,
-    help="Of a video.",
+    help="Longest video, in minutes.",
 )
 def command(
     models: tuple[Path, ...],
     weights: Path | None,
     library: str | None,
-    store: Path | None,
+    store: str | None,
     port: int,
     host: str,
     max_mb: int,
     max_minutes: float,
 ) -> None:
-    """Open a page in which clips are described, questioned and looked at, with the same as a JSON API.
+    """Serve a page that describes clips and answers questions about them, and the same as a JSON API.
 
-    Name runs of several tasks: what none can answer is not offered. Uploads are read by processes with
-    limits of time and memory, and removed when they have been read. Ctrl-C stops.
+    Give runs of several tasks: the page offers only tasks that a run can answer. Uploads are decoded in
+    processes with limits of time and memory, and are then deleted. Ctrl-C stops the server.
 
     \b
     Examples:
@@ -54,15 +55,15 @@ def command(
       ctsan serve --model runs/describe --model runs/fill --model runs/choose --port 9000
       CTSAN_TOKEN=secret ctsan serve --model runs/mine --host 0.0.0.0
     """
-    from ctsan.io.paths import library_folder
+    from ctsan.search.opening import library_address
     from ctsan.web.server import limits_of, serve
 
     serve(
         models,
         host=host,
         port=port,
-        library=library_folder(library, store) if library else None,
+        library=library_address(library, store) if library else None,
         weights=weights,
         limits=limits_of(megabytes=max_mb, minutes=max_minutes),
-        on_start=lambda address: click.echo(f"Open {address}"),
+        on_start=lambda address: print_line(f"Open {address}"),
     )

@@ -7,7 +7,7 @@ from textwrap import fill
 
 import click
 
-from ctsan.cli.output import print_json, print_table
+from ctsan.cli.output import print_json, print_line, print_table
 
 _HELP_WIDTH = 60  # characters of a line
 
@@ -35,30 +35,30 @@ def command(profile: str | None, task: str | None, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                f"{each.section}.{each.name}": {
-                    "help": each.help,
-                    "expected": each.expected,
-                    **{name: values[name][each.section][each.name] for name in profiles},
+                f"{setting.section}.{setting.name}": {
+                    "help": setting.help,
+                    "expected": setting.expected,
+                    **{name: values[name][setting.section][setting.name] for name in profiles},
                 }
-                for each in described_settings()
+                for setting in described_settings()
             }
         )
         return
     rows: list[tuple[str, ...]] = []
-    for section, settings in groupby(described_settings(), key=lambda each: each.section):
+    for section, settings in groupby(described_settings(), key=lambda setting: setting.section):
         rows += [
             (
-                f"{section}.{each.name}",
-                *(_written(values[name][section][each.name]) for name in profiles),
-                fill(each.help, _HELP_WIDTH),
+                f"{section}.{setting.name}",
+                *(_format_value(values[name][section][setting.name]) for name in profiles),
+                fill(setting.help, _HELP_WIDTH),
             )
-            for each in settings
+            for setting in settings
         ]
         rows.append(("",) * (len(profiles) + 2))
     print_table(rows[:-1], headers=("setting", *profiles, "what it does"))
-    click.echo("\nChange one with --set, for example: --set detector.num_concepts=20")
+    print_line("\nChange one with --set, for example: --set detector.num_concepts=20")
 
 
-def _written(value: object) -> str:
+def _format_value(value: object) -> str:
     """Format a value as --set accepts it."""
     return str(value).lower() if isinstance(value, bool) else f"{value}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ctsan.cli.common import PATH
-from ctsan.cli.output import print_json
+from ctsan.cli.output import print_json, print_line
 from ctsan.io.messages import count, warn
 from ctsan.io.progress import progress_bar
 
@@ -83,8 +83,8 @@ def command(
 ) -> None:
     """Train every system of the paper on a corpus, and write its tables and one of reliance on concept words.
 
-    Stopped at any moment, the same command goes on; what is done is not done again. The tables are Markdown,
-    LaTeX, CSV, JSON and a page to look at, tables.html.
+    The same command resumes after an interruption, without repeating finished runs. The tables are written as
+    Markdown, LaTeX, CSV, JSON and an HTML page, tables.html.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def command(
       ctsan tables --corpus my-clips/ --only ct-san --only base-san --only fill
       ctsan tables --corpus LSMDC16/ --profile paper --features features/ --ensemble-sizes paper
     """
-    from ctsan.cli.features import check_one_each
+    from ctsan.cli.features import check_one_per_corpus
     from ctsan.evaluation.coco_metrics import NO_JAVA
     from ctsan.evaluation.java import find_java
     from ctsan.experiments.collecting import results_of
@@ -104,7 +104,7 @@ def command(
     from ctsan.experiments.plan import check_overrides, make_plan
     from ctsan.experiments.writing import facts_of, write_tables
 
-    check_one_each("--features", features, corpora)
+    check_one_per_corpus("--features", features, corpora)
     plan = make_plan(only, seeds=seeds, ensemble_sizes=ENSEMBLE_SIZES if ensemble_sizes == "paper" else None)
     overrides = (*overrides, *(() if steps is None else (f"training.steps={steps}",)))
     check_overrides(plan, profile=profile, overrides=overrides)
@@ -115,18 +115,18 @@ def command(
     if not done_only:
         _train_all(context, plan)
     results, answers = results_of(context, plan, java=java)
-    asked = shlex.join(["ctsan", *sys.argv[1:]])
-    files = write_tables(context, plan, results, answers, command=asked)
+    command_line = shlex.join(["ctsan", *sys.argv[1:]])
+    files = write_tables(context, plan, results, answers, command=command_line)
     if as_json:
-        print_json(results_json(results, facts_of(context, plan, asked)))
+        print_json(results_json(results, facts_of(context, plan, command_line)))
         return
     verdicts = [one.verdict for one in results.checked]
-    click.echo(
-        f"Of {count(len(verdicts), 'claim')} of the paper {verdicts.count('holds')} hold here, "
-        f"{verdicts.count('does not hold')} do not; of {verdicts.count('cannot tell')} these clips and seeds "
-        "cannot tell."
+    print_line(
+        f"Of {count(len(verdicts), 'claim')} of the paper, {verdicts.count('holds')} hold here, "
+        f"{verdicts.count('does not hold')} do not, and {verdicts.count('cannot tell')} cannot be decided "
+        "with these clips and seeds."
     )
-    click.echo(f"Look at {files[-1]}; the same figures are in {', '.join(file.name for file in files[:-1])}.")
+    print_line(f"Open {files[-1]}; the same figures are in {', '.join(file.name for file in files[:-1])}.")
 
 
 def _context(
@@ -189,8 +189,8 @@ def _train_all(context: ExperimentContext, plan: Plan) -> None:
             missing.append(training)
         else:
             step_seconds.setdefault(training.task, []).append(done["seconds_per_step"])
-    found = len(plan.trainings) - len(missing)
-    warn(f"{count(len(plan.trainings), 'run')}: {found:,} done already, {len(missing):,} to do.")
+    num_done = len(plan.trainings) - len(missing)
+    warn(f"{count(len(plan.trainings), 'run')}: {num_done:,} done already, {len(missing):,} to do.")
     for number, training in enumerate(missing, start=1):
         began = time.monotonic()
         with progress_bar(0, what=training.name, unit="step") as bar:
@@ -205,22 +205,22 @@ def _train_all(context: ExperimentContext, plan: Plan) -> None:
         step_seconds.setdefault(training.task, []).append(result["seconds_per_step"])
         left = _seconds_left(missing[number:], step_seconds, result["steps"])
         warn(
-            f"{number} of {len(missing)}: {training.name} in {_spoken(time.monotonic() - began)}, "
-            f"{result['validation']:.3f} on validation. {_spoken(left)} left for all."
+            f"{number} of {len(missing)}: {training.name} in {_format_duration(time.monotonic() - began)}, "
+            f"{result['validation']:.3f} on validation. {_format_duration(left)} left for all."
         )
 
 
 def _seconds_left(missing: Sequence[Training], step_seconds: dict[str, list[float]], steps: int) -> float:
     """Estimate the time left from the seconds per step of finished runs of the same task, else of all."""
-    everything = [seconds for some in step_seconds.values() for seconds in some]
+    everything = [seconds for task_seconds in step_seconds.values() for seconds in task_seconds]
     return sum(
-        steps * sum(known) / len(known)
+        steps * sum(task_seconds) / len(task_seconds)
         for training in missing
-        for known in [step_seconds.get(training.task) or everything]
+        for task_seconds in [step_seconds.get(training.task) or everything]
     )
 
 
-def _spoken(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

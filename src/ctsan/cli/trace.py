@@ -11,13 +11,13 @@ import click
 from ctsan.cli.common import (
     MODEL,
     WEIGHTS,
+    concepts_to_json,
     effect_lines,
+    effects_to_json,
     errors_in_json,
-    listed_concepts,
-    listed_effects,
     words_with_confidences,
 )
-from ctsan.cli.output import print_json
+from ctsan.cli.output import print_json, print_line
 from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -43,31 +43,31 @@ def command(
 ) -> None:
     """Draw CLIP, a video file or a picture, with the attention of some traces over it.
 
-    Beside it stand the concept words with their confidences, and in brackets those of the probe alone, where
-    there is one; below it the caption. Under each of its words are the concept words that it owes most to
-    (x2.2: it is 2.2 times as likely as without that concept word), and what one of the models that
-    said the caption attended to. By default the traces are those that raise the surest concept words most.
-    Where no trace raises a word, the clip is shown without attention, and the figure says so.
+    The figure lists the concept words with their confidences, and in brackets those of the probe alone if
+    there is one. Below is the caption. Under each of its words are the concept words with the largest effect
+    (x2.2: 2.2 times as likely as without that concept word) and the attention of one of the models that
+    generated the caption. By default, the traces that raise the most confident concept words most are drawn.
+    If no trace raises a word, the clip is drawn without attention, and the figure says so.
     """
     from ctsan.figures.traces import check_suffix, choose_traces, draw_traces
     from ctsan.video.frames import probe
 
     numbers = None if traces == "best" else _numbers(traces)
     ending = check_suffix(out)
-    _check_place(out, clip)
+    _check_output_file(out, clip)
     with errors_in_json(as_json):
         frames = probe(clip)
 
         from ctsan.inference.predictor import Predictor  # slow import: after the checks above
 
         tracing = Predictor.load(model, weights=weights).trace(clip, concept=concept)
-        shown = choose_traces(tracing, numbers, concept=concept)
+        chosen_traces = choose_traces(tracing, numbers, concept=concept)
         if ending == ".png":
-            draw_traces(clip, tracing, shown, out)
+            draw_traces(clip, tracing, chosen_traces, out)
         else:
             total = frames.frames or round(frames.duration * frames.frame_rate)
             with progress_bar(total, what="Drawing", unit="frame") as bar:
-                draw_traces(clip, tracing, shown, out, on_frame=bar.update)
+                draw_traces(clip, tracing, chosen_traces, out, on_frame=bar.update)
     if as_json:
         drawn = [
             {
@@ -75,21 +75,25 @@ def command(
                 "concept": trace.concept.word if trace.concept else None,
                 "share": round(trace.share, 4),
             }
-            for trace in shown
+            for trace in chosen_traces
         ]
         concepts = [
-            {**listed, "probe_confidence": round(float(own), 4) if tracing.has_probe else None}
-            for listed, own in zip(listed_concepts(tracing.raised), tracing.probe_confidences, strict=True)
+            {**listed, "probe_confidence": round(float(probe_confidence), 4) if tracing.has_probe else None}
+            for listed, probe_confidence in zip(
+                concepts_to_json(tracing.raised), tracing.probe_confidences, strict=True
+            )
         ]
         line = {"clip": str(clip), "out": str(out), "caption": tracing.caption.text, "run": tracing.run}
-        print_json(line | {"concepts": concepts, "traces": drawn, "effects": listed_effects(tracing.effects)})
+        print_json(
+            line | {"concepts": concepts, "traces": drawn, "effects": effects_to_json(tracing.effects)}
+        )
     else:
-        click.echo(f"{clip}: {tracing.caption.text}")
-        click.echo(f"    {_confidences(tracing)}")
-        for told in effect_lines(tracing.effects):
-            click.echo(told)
-        click.echo(f"    traces: {', '.join(map(str, shown))}")
-        click.echo(f"{out}")
+        print_line(f"{clip}: {tracing.caption.text}")
+        print_line(f"    {_confidences(tracing)}")
+        for effect_line in effect_lines(tracing.effects):
+            print_line(effect_line)
+        print_line(f"    traces: {', '.join(map(str, chosen_traces))}")
+        print_line(f"{out}")
 
 
 def _confidences(tracing: Tracing) -> str:
@@ -97,7 +101,10 @@ def _confidences(tracing: Tracing) -> str:
     if not tracing.has_probe:
         return words_with_confidences(tracing.raised)
     pairs = zip(tracing.raised, tracing.probe_confidences, strict=True)
-    return ", ".join(f"{each.word} {each.confidence:.2f} (probe {own:.2f})" for each, own in pairs)
+    return ", ".join(
+        f"{concept.word} {concept.confidence:.2f} (probe {probe_confidence:.2f})"
+        for concept, probe_confidence in pairs
+    )
 
 
 def _numbers(text: str) -> list[int]:
@@ -107,7 +114,7 @@ def _numbers(text: str) -> list[int]:
         raise click.UsageError(f"--traces {text!r}: give 'best', or numbers such as 1,6,11.") from None
 
 
-def _check_place(out: Path, clip: Path) -> None:
+def _check_output_file(out: Path, clip: Path) -> None:
     """Check that the output file can be written, before the model runs."""
     from ctsan.errors import UsageError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ctsan.cli.features import BACKBONE, WEIGHTS
-from ctsan.cli.output import print_json
+from ctsan.cli.output import print_json, print_line
 from ctsan.io.messages import count
 
 if TYPE_CHECKING:
@@ -132,15 +132,15 @@ def _command_for(task_name: str) -> click.Command:
         ensemble: int | None,
         as_json: bool,
     ) -> None:
-        from ctsan.cli.features import check_one_each
+        from ctsan.cli.features import check_one_per_corpus
         from ctsan.errors import UsageError
         from ctsan.training.processes import OtherProcessError
         from ctsan.training.train import train as run_training
 
         if transfer and source is None:
             raise UsageError("--transfer says what to take over from a run. Name one: --from RUN")
-        each = "--corpus, then for each --external" if external else "corpus"
-        check_one_each("--features", features, (*corpora, *external), each=each)
+        unit = "--corpus, then for each --external" if external else "corpus"
+        check_one_per_corpus("--features", features, (*corpora, *external), unit=unit)
         if features and (backbone_name or weights):
             raise UsageError(
                 "--features names maps that are made already, and --backbone and --weights a network to make "
@@ -180,20 +180,20 @@ def _command_for(task_name: str) -> click.Command:
 def _print_result(result: TrainResult) -> None:
     best = result.metrics
     if result.stopped_early:
-        click.echo("Stopped early: too many evaluations in a row were no better (training.patience).")
+        print_line("Stopped early: too many evaluations in a row were no better (training.patience).")
     if result.primary_metric in best:
-        click.echo(
+        print_line(
             f"{count(result.steps, 'step')}; the best weights are those of step {result.best_step:,} "
             f"({result.primary_metric} {best[result.primary_metric]:.3f} on validation)."
         )
     if "precision" in best:
-        click.echo(
+        print_line(
             f"Of their concept words, {best['precision on train']:.0%} are right on training clips and "
             f"{best['precision']:.0%} on validation clips."
         )
     if result.reliance is not None:
-        click.echo(_reliance_line(result.reliance))
-    click.echo(
+        print_line(_reliance_line(result.reliance))
+    print_line(
         f"The curves are in {result.run / 'curves.svg'}, examples in {result.run / 'examples.html'}. "
         f"Measure it: ctsan evaluate {result.run} --corpus CORPUS --split test"
     )
@@ -214,8 +214,8 @@ def _reliance_line(reliance: Reliance) -> str:
 
 
 def _print_ensemble(task: str, runs: Sequence[Path]) -> None:
-    measured, asked = " ".join(map(str, runs)), " ".join(f"--model {run}" for run in runs)
-    click.echo(
-        f"All {len(runs)} members are trained. Measure them as one: ctsan evaluate {measured} "
-        f"--corpus CORPUS --split test\nAsk them as one: ctsan {task} … {asked}"
+    folders, options = " ".join(map(str, runs)), " ".join(f"--model {run}" for run in runs)
+    print_line(
+        f"All {len(runs)} members are trained. Measure the ensemble: ctsan evaluate {folders} "
+        f"--corpus CORPUS --split test\nUse the ensemble: ctsan {task} … {options}"
     )

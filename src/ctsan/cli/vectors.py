@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ctsan.cli.output import print_json, print_table
+from ctsan.cli.output import print_json, print_line, print_table
 from ctsan.io.messages import listed
 from ctsan.io.progress import progress_bar, shown_on
 
@@ -55,10 +55,10 @@ def command(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Learn word vectors from the training captions of CORPUS, as a sentence transformer understands them.
+    """Distil word vectors for the training captions of CORPUS from a sentence transformer.
 
-    The sum of a sentence's word vectors comes to point where the transformer's vector of the whole does. They
-    are for 'ctsan train embed --vectors': search then understands words that no caption holds.
+    The sum of a sentence's word vectors is trained to point in the direction of the transformer's sentence
+    vector. Use them with 'ctsan train embed --vectors': search then knows words that are in no caption.
 
     \b
     Examples:
@@ -89,8 +89,13 @@ def command(
         vectors = distil(captions, others, model, dim=dim, num_words=words, seed=seed, progress=shown_on(bar))
     save_vectors(out, vectors)
     if as_json:
-        told = {"vectors": str(out), "words": len(vectors), "captions": len(captions), "others": len(others)}
-        print_json(told)
+        summary = {
+            "vectors": str(out),
+            "words": len(vectors),
+            "captions": len(captions),
+            "others": len(others),
+        }
+        print_json(summary)
         return
     print_table(
         [
@@ -101,7 +106,7 @@ def command(
         ]
     )
     paths = [*(f"--corpus {path}" for path in corpora), *(f"--external {path}" for path in external)]
-    click.echo(
+    print_line(
         f"Now: ctsan train embed {' '.join(paths)} --vectors {out} --set model.embedding_dim={dim} --out RUN"
     )
 
