@@ -1,4 +1,4 @@
-"""Who should say how well a sentence suits a clip: joint embeddings, runs of `rank` and `choose`, or all?
+"""Which models should score a sentence with a clip: joint embeddings, runs of `rank` and `choose`, or all?
 
     python bench/ensembles.py --corpus CLIPS --features FEATURES --model PACK
     python bench/ensembles.py --corpus CLIPS MORE --features FEATURES MORE-FEATURES --model PACK
@@ -6,8 +6,8 @@
 Captions of the validation clips are the queries, and all clips of the corpora are ranked for each. A score is
 a mixture of three means of standardised scores: of the runs of `embed`, of `rank` and of `choose`. The last
 column is the MRR less that of the joint embeddings alone, with a 95 % bootstrap interval over clips: a rule
-whose interval holds 0 cannot be told from them. docs/search.md has the table by which `answering` in
-trained_run.py lets joint embeddings decide alone.
+whose interval contains 0 is not significantly different. docs/search.md has the table. Because of it, joint
+embeddings decide alone in `answering` of trained_run.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from tabulate import tabulate
@@ -26,9 +25,9 @@ from ctsan.data.reading import read_corpus
 from ctsan.evaluation.bootstrap import compare
 from ctsan.evaluation.clip_statistics import ClipStatistic
 from ctsan.evaluation.retrieval import rank_statistics, ranks
-from ctsan.runs.trained_run import TrainedRun, load_runs
-from ctsan.tasks.loaded_model import joined
-from ctsan.tasks.scoring import score_all
+from ctsan.inference.ensemble import word_ids
+from ctsan.inference.loaded_model import LoadedModel, SentenceScorer, concatenate
+from ctsan.inference.loading import load_models
 from ctsan.video.store import FeatureStore, Maps
 
 _CLIPS_AT_ONCE = 32
@@ -63,16 +62,18 @@ def main() -> None:
     clips: list[tuple[Clip, Maps]] = []
     for place, folder in zip(options.corpus, options.features, strict=True):
         store = FeatureStore(folder)
-        found = [clip for clip in read_corpus(place) if clip.split == options.split and clip.id in store]
-        clips += [(clip, store[clip.id].maps) for clip in found]
-    asked = [
+        split_clips = [
+            clip for clip in read_corpus(place) if clip.split == options.split and clip.id in store
+        ]
+        clips += [(clip, store[clip.id].maps) for clip in split_clips]
+    queries = [
         (caption, place)
         for place, (clip, _) in enumerate(clips)
         for caption in clip.captions[: options.queries]
     ]
-    runs = load_runs(options.model)
-    by_task = {task: _mean_scores(runs, task, clips, asked) for task in ("embed", "rank", "choose")}
-    right = torch.tensor([place for _, place in asked])
+    models = load_models(options.model)
+    by_task = {task: _mean_scores(models, task, clips, queries) for task in ("embed", "rank", "choose")}
+    right = torch.tensor([place for _, place in queries])
     statistics: dict[str, dict[str, ClipStatistic]] = {}
     for rule, shares in _RULES.items():
         parts = [(share, by_task[task]) for share, task in zip(shares, by_task, strict=True) if share]
@@ -81,41 +82,41 @@ def main() -> None:
             statistics[rule] = rank_statistics(_by_clip(ranks(mixed, right), right, len(clips)))
     alone = statistics[next(iter(_RULES))]["MRR"]
     rows = []
-    for rule, own in statistics.items():
-        difference = compare(own["MRR"], alone)
+    for rule, by_metric in statistics.items():
+        difference = compare(by_metric["MRR"], alone)
         low, high = difference.interval
-        figures = [f"{own[name].value:.3f}" for name in ("R@1", "R@5", "R@10", "MRR")]
+        figures = [f"{by_metric[name].value:.3f}" for name in ("R@1", "R@5", "R@10", "MRR")]
         rows.append([rule, *figures, f"{difference.difference:+.3f} ({low:+.3f} to {high:+.3f})"])
-    print(f"{len(asked):,} captions of {len(clips)} clips of the split '{options.split}'")
+    print(f"{len(queries):,} captions of {len(clips)} clips of the split '{options.split}'")
     print(
         tabulate(rows, ["score", "R@1", "R@5", "R@10", "MRR", "beside the embeddings"], disable_numparse=True)
     )
 
 
 def _mean_scores(
-    runs: Sequence[TrainedRun],
+    models: Sequence[LoadedModel],
     task: str,
     clips: Sequence[tuple[Clip, Maps]],
-    asked: Sequence[tuple[str, int]],
+    queries: Sequence[tuple[str, int]],
 ) -> Tensor | None:
-    """The mean of the standardised scores of a task's runs, (queries, clips); None without such runs."""
-    found = []
-    for run in runs:
-        if run.task == task:
-            member: Any = run.loaded
+    """The mean of the standardised scores of a task's models, (queries, clips); None without such models."""
+    standardised = []
+    for model in models:
+        if model.task == task and isinstance(model, SentenceScorer):
             maps = [maps for _, maps in clips]
-            encoding = joined(
+            encoding = concatenate(
                 [
-                    member.encode(maps[start : start + _CLIPS_AT_ONCE])
+                    model.encode(maps[start : start + _CLIPS_AT_ONCE])
                     for start in range(0, len(maps), _CLIPS_AT_ONCE)
                 ]
             )
-            found.append(member.model.standardise(score_all(member, [query for query, _ in asked], encoding)))
-    return torch.stack(found).mean(dim=0) if found else None
+            scores = model.score_all(word_ids(model, [query for query, _ in queries]), encoding)
+            standardised.append(torch.from_numpy(model.standardise(scores)))
+    return torch.stack(standardised).mean(dim=0) if standardised else None
 
 
-def _by_clip(found: Tensor, right: Tensor, num_clips: int) -> list[list[int]]:
-    return [found[right == clip].tolist() for clip in range(num_clips)]
+def _by_clip(query_ranks: Tensor, right: Tensor, num_clips: int) -> list[list[int]]:
+    return [query_ranks[right == clip].tolist() for clip in range(num_clips)]
 
 
 if __name__ == "__main__":

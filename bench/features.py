@@ -1,4 +1,4 @@
-"""How close does `ctsan features` come to what the machine can do at all?
+"""How close is `ctsan features` to the speed limit of the machine?
 
 The floor is measured in the same run, on the same clips: decoding the same frames on all cores and doing
 nothing with them, and then a bare forward pass of the same number of ready frames on all cores. The command
@@ -84,7 +84,7 @@ def command_seconds(corpus: Path, backbone: str) -> tuple[float, float]:
 
 
 def subset(corpora: list[Path], folder: Path, count: int | None = None) -> Path:
-    """So many clips, evenly from all of some corpora, as a corpus of their own; all clips by default."""
+    """A corpus of `count` clips, evenly spaced over several corpora; of all clips by default."""
     paths = [str(clip.path.resolve()) for corpus in corpora for clip in read_corpus(corpus)]
     if count is not None and count < len(paths):
         paths = [paths[number * len(paths) // count] for number in range(count)]
@@ -120,18 +120,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         small = subset(arguments.corpora, Path(temporary) / "some", arguments.clips)
         paths = [clip.path for clip in read_corpus(small)]
-        decoding, forward, whole = [], [], []
+        decoding, forward, command = [], [], []
         for _ in range(arguments.rounds):
             seconds, frames = decode_seconds(paths, size)
             decoding.append(seconds)
             forward.append(forward_seconds(arguments.backbone, frames))
-            whole.append(command_seconds(small, arguments.backbone)[0])
-        ratios = [(d + f) / w for d, f, w in zip(decoding, forward, whole, strict=True)]
+            command.append(command_seconds(small, arguments.backbone)[0])
+        ratios = [(d + f) / w for d, f, w in zip(decoding, forward, command, strict=True)]
         rows = [
             ("bare decoding", statistics.median(decoding)),
             ("bare forward pass", statistics.median(forward)),
             ("floor: the two together", statistics.median(map(sum, zip(decoding, forward, strict=True)))),
-            ("ctsan features, whole command", statistics.median(whole)),
+            ("ctsan features, whole command", statistics.median(command)),
         ]
         print(f"{arguments.backbone}, {len(paths)} clips, {frames} frames, {usable_cores()} cores")
         table = [(name, f"{seconds:.1f}", f"{frames / seconds:.0f}") for name, seconds in rows]

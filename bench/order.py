@@ -40,9 +40,9 @@ PAIRS = (
 
 def answers(truth: dict[str, list[dict[str, str]]], pair: tuple[str, str]) -> int | None:
     """Which of the two happens in a clip of one event; None if neither or both do."""
-    said = {word for event in truth["events"] for word in (event["verb"], event["direction"])}
-    found = [side for side, word in enumerate(pair) if word in said]
-    return found[0] if len(found) == 1 else None
+    words = {word for event in truth["events"] for word in (event["verb"], event["direction"])}
+    sides = [side for side, word in enumerate(pair) if word in words]
+    return sides[0] if len(sides) == 1 else None
 
 
 def accuracy(x: Matrix, y: NDArray[np.int64]) -> Matrix:
@@ -50,8 +50,8 @@ def accuracy(x: Matrix, y: NDArray[np.int64]) -> Matrix:
     fold = np.random.default_rng(0).permutation(len(y)) % FOLDS
     right = np.zeros(len(y), dtype=np.float32)
     both = np.eye(2, dtype=np.float32)[y]
-    for each in range(FOLDS):
-        out = fold == each
+    for number in range(FOLDS):
+        out = fold == number
         predicted = RidgeRegression(x[~out], both[~out]).predict(x[out])
         right[out] = predicted.argmax(axis=1) == y[out]
     return right
@@ -76,14 +76,18 @@ def main() -> None:
     pooled: tuple[list[Matrix], list[Matrix]] = ([], [])
     for pair in PAIRS:
         sides = [answers(truth, pair) for truth in truths]
-        chosen = [n for n, side in enumerate(sides) if side is not None]
-        y = np.array([sides[n] for n in chosen])
-        results = [accuracy(np.stack([x[n] for n in chosen]), y) for x in (bags, ordered)]
-        for kept, result in zip(pooled, results, strict=True):
-            kept.append(result)
-        rows.append((" / ".join(pair), len(chosen), *(with_interval(mean(result)) for result in results)))
+        places = [n for n, side in enumerate(sides) if side is not None]
+        y = np.array([sides[n] for n in places])
+        results = [accuracy(np.stack([x[n] for n in places]), y) for x in (bags, ordered)]
+        for of_feature, result in zip(pooled, results, strict=True):
+            of_feature.append(result)
+        rows.append((" / ".join(pair), len(places), *(with_interval(mean(result)) for result in results)))
     rows.append(
-        ("all", sum(map(len, pooled[0])), *(with_interval(mean(np.concatenate(kept))) for kept in pooled))
+        (
+            "all",
+            sum(map(len, pooled[0])),
+            *(with_interval(mean(np.concatenate(of_feature))) for of_feature in pooled),
+        )
     )
     headers = ("opposites", "clips", "bag of frames", "three thirds in order")
     print(tabulate(rows, headers=headers, tablefmt="github"))

@@ -1,4 +1,4 @@
-"""How much do the features of each backbone tell of what people say about clips, and what do they cost?
+"""How well do the features of each backbone predict captions, and how long do they take?
 
     python bench/probe.py CORPUS [CORPUS …] --features DIR [DIR …] [--features DIR [DIR …] …]
 
@@ -95,9 +95,13 @@ class TfIdf:
 
     def __init__(self, train: Sequence[Clip]) -> None:
         captions = [[tokenize(caption) for caption in clip.captions] for clip in train]
-        vocabulary = Vocabulary.build(caption for own in captions for caption in own)
+        vocabulary = Vocabulary.build(caption for clip_captions in captions for caption in clip_captions)
         words = vocabulary.words[len(SPECIALS) :]
-        clips_with = Counter(word for own in captions for word in {word for said in own for word in said})
+        clips_with = Counter(
+            word
+            for clip_captions in captions
+            for word in {word for caption in clip_captions for word in caption}
+        )
         self._columns = {word: column for column, word in enumerate(words)}
         self._idf = np.log([len(train) / clips_with[word] for word in words]).astype(np.float32)
 
@@ -106,8 +110,8 @@ class TfIdf:
 
     def vectors(self, captions: Sequence[str]) -> csr_array:
         """(captions, words); zeros where a caption has no word that tells clips apart."""
-        found = [self._columns.keys() & set(tokenize(caption)) for caption in captions]
-        columns = [sorted(self._columns[word] for word in words) for words in found]
+        known_words = [self._columns.keys() & set(tokenize(caption)) for caption in captions]
+        columns = [sorted(self._columns[word] for word in words) for words in known_words]
         rows = np.repeat(np.arange(len(columns)), [len(row) for row in columns])
         flat = np.array([column for row in columns for column in row], dtype=np.int64)
         idf = self._idf[flat]
@@ -122,7 +126,7 @@ class TfIdf:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What people said of clips."""
+    """Concept words and queries of clips, from their captions."""
 
     words: Matrix  # (clips, V), 1 where somebody used a concept word
     queries: csr_array  # (Q, vocabulary)
@@ -133,8 +137,10 @@ class Truth:
         captions = [clip.captions[:QUERIES] for clip in clips]
         return cls(
             words=word_truth(concepts, clips),
-            queries=tfidf.vectors([caption for own in captions for caption in own]),
-            query_clip=torch.repeat_interleave(torch.tensor([len(own) for own in captions])),
+            queries=tfidf.vectors([caption for clip_captions in captions for caption in clip_captions]),
+            query_clip=torch.repeat_interleave(
+                torch.tensor([len(clip_captions) for clip_captions in captions])
+            ),
         )
 
     def ranks(self, predicted: Matrix) -> list[list[int]]:
@@ -145,15 +151,15 @@ class Truth:
         """
         lengths = np.linalg.norm(predicted, axis=1, keepdims=True)
         scores = self.queries @ (predicted / np.where(lengths == 0, 1, lengths)).T
-        found = ranks(torch.from_numpy(np.ascontiguousarray(scores)), self.query_clip)
+        query_ranks = ranks(torch.from_numpy(np.ascontiguousarray(scores)), self.query_clip)
         counts = torch.bincount(self.query_clip, minlength=len(predicted))
         ends = np.cumsum(counts)[:-1]
-        return [part.tolist() for part in np.split(found.numpy(), ends)]
+        return [part.tolist() for part in np.split(query_ranks.numpy(), ends)]
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """How much the features of one backbone tell."""
+    """The metrics of one backbone's features."""
 
     name: str
     channels: int
@@ -162,7 +168,7 @@ class Probed:
 
 
 class Probe:
-    """Regressions of what people said on the features of any backbone."""
+    """Ridge regressions from the features of any backbone to concept words and TF-IDF vectors."""
 
     def __init__(self, clips: Mapping[Split, Sequence[Clip]]) -> None:
         """Args:
@@ -187,21 +193,22 @@ class Probe:
         scores = words.predict(held_out, penalty=by_words)
         surest = precision_at_top(scores, self._held_out.words)
         rise = precision_by_rise(scores, words.target_mean, self._held_out.words)
-        found = self._held_out.ranks(vectors.predict(held_out, penalty=by_mrr))
+        clip_ranks = self._held_out.ranks(vectors.predict(held_out, penalty=by_mrr))
         places = {"val": slice(len(val)), "test": slice(len(val), None)}
         return Probed(
             name=name,
             channels=train.shape[1],
             penalties={"words": by_words, "tf-idf": by_mrr},
             statistics={
-                split: {"words": mean(surest[own]), "rise": mean(rise[own])} | rank_statistics(found[own])
+                split: {"words": mean(surest[part]), "rise": mean(rise[part])}
+                | rank_statistics(clip_ranks[part])
                 for split in HELD_OUT
-                for own in (places[split],)
+                for part in (places[split],)
             },
         )
 
     def commonest(self) -> dict[Split, ClipStatistic]:
-        """Words right of the ten commonest, for every clip the same."""
+        """Precision of the ten most frequent words, the same for every clip: the baseline."""
         frequency = self.words.mean(axis=0)
         truth = self._held_out.words
         right = precision_at_top(np.tile(frequency, (len(truth), 1)), truth)
@@ -283,28 +290,28 @@ def measure_costs(
         Cost(
             name,
             engine,
-            milliseconds=statistics.median(own),
-            ratio=statistics.median(np.divide(own, base).tolist()) if base else None,
+            milliseconds=statistics.median(values),
+            ratio=statistics.median(np.divide(values, base).tolist()) if base else None,
             cosine=mean_cosine(maps[name, engine], maps[name, REFERENCE])
             if (name, REFERENCE) in maps
             else math.nan,
         )
-        for (name, engine), own in times.items()
+        for (name, engine), values in times.items()
     ]
 
 
 def pictures(clips: Sequence[Clip], size: int) -> Pixels:
-    """Frames of a few clips; smooth pictures where no file of theirs can be read."""
-    found: list[Pixels] = []
+    """Frames of a few clips; smooth synthetic pictures if no clip can be read."""
+    pixels: list[Pixels] = []
     for clip in clips:
-        if len(found) == CLIPS:
+        if len(pixels) == CLIPS:
             break
         try:
-            found.append(sample_frames(clip.path, size=size, max_frames=FRAMES).pixels)
+            pixels.append(sample_frames(clip.path, size=size, max_frames=FRAMES).pixels)
         except VideoError:  # features may be there without files
             continue
-    if found:
-        return np.concatenate(found)
+    if pixels:
+        return np.concatenate(pixels)
     tell("No clip can be read: engines are compared on smooth pictures.")
     across = np.linspace(0, 2 * np.pi, size)
     waves = np.random.default_rng(0).uniform(0.2, 3, (CLIPS * FRAMES, 2, 3))
@@ -321,12 +328,14 @@ def mean_cosine(maps: Maps, reference: Maps) -> float:
 
 
 def recommend(probed: Sequence[Probed], ratios: Mapping[str, float]) -> tuple[str | None, str]:
-    """The name of a backbone, and a sentence that says why."""
+    """The name of the recommended backbone, and the reason as a sentence."""
     first = probed[0]
     if first.name not in ratios:
         return None, f"Recommended: none. {first.name}, the first, cannot be timed here."
-    allowed = [each for each in probed if ratios.get(each.name, math.inf) <= MOST_TIMES]
-    best = max(allowed, key=lambda each: each.statistics["val"]["words"].value)  # the first of equal ones
+    allowed = [candidate for candidate in probed if ratios.get(candidate.name, math.inf) <= MOST_TIMES]
+    best = max(
+        allowed, key=lambda candidate: candidate.statistics["val"]["words"].value
+    )  # the first of equal ones
     limit = f"at most {MOST_TIMES:g} times the time of {first.name}"
     if best is first:
         return best.name, (
@@ -337,7 +346,7 @@ def recommend(probed: Sequence[Probed], ratios: Mapping[str, float]) -> tuple[st
     noise = "beyond noise" if words.verdict == "larger" else "within noise"
     return best.name, (
         f"Recommended: {best.name}. Of the backbones that take {limit}, it has the most words right on "
-        f"validation; the difference to {first.name} is {noise}: {shown_difference(words)}."
+        f"validation; the difference to {first.name} is {noise}: {difference_text(words)}."
     )
 
 
@@ -388,18 +397,18 @@ def run(arguments: argparse.Namespace) -> None:
     backbones = {}
     for name, store in stores.items():
         try:
-            backbones[name] = found_backbone(store, arguments.weights)
+            backbones[name] = find_stored_backbone(store, arguments.weights)
         except CtsanError as error:
             tell(f"{name}: not timed. {error}")
     costs = measure_costs(backbones, first.name, clips["val"], arguments.rounds)
     ratios = {cost.name: cost.ratio for cost in costs if cost.engine == REFERENCE and cost.ratio is not None}
     recommended, reason = recommend(probed, ratios)
     differences = {
-        each.name: {
-            metric: compare(each.statistics["val"][metric], first.statistics["val"][metric])
+        candidate.name: {
+            metric: compare(candidate.statistics["val"][metric], first.statistics["val"][metric])
             for metric in COMPARED
         }
-        for each in probed[1:]
+        for candidate in probed[1:]
     }
     counts = {split: len(clips[split]) for split in clips}
     if arguments.json:
@@ -430,7 +439,7 @@ def named_stores(corpus: Corpus, features: Sequence[Sequence[Path]]) -> dict[str
     }
 
 
-def found_backbone(store: FeatureStore, weights: Sequence[Path]) -> Backbone:
+def find_stored_backbone(store: FeatureStore, weights: Sequence[Path]) -> Backbone:
     """Raises:
     UsageError: its weights are neither here nor given, or the features were imported.
     """
@@ -459,21 +468,21 @@ def print_tables(
     rows: list[tuple[str, ...]] = []
     for split, title in zip(HELD_OUT, ("validation", "test"), strict=True):
         rows.append((title, COMMONEST, with_interval(commonest[split])))
-        for each in probed:
-            statistics = [each.statistics[split][metric] for metric in METRICS]
+        for row in probed:
+            statistics = [row.statistics[split][metric] for metric in METRICS]
             cells = [
                 with_interval(statistic, digits=0 if statistic is statistics[-1] else 3)
                 for statistic in statistics
             ]
-            rows.append((title, each.name, *cells, *time_cells(fp32.get(each.name))))
+            rows.append((title, row.name, *cells, *time_cells(fp32.get(row.name))))
     print_table(rows, ("split", "backbone", *METRICS, "ms/frame", "× first"))
     penalties = [
-        (each.name, each.channels, *(penalty_cell(value) for value in each.penalties.values()))
-        for each in probed
+        (row.name, row.channels, *(penalty_cell(value) for value in row.penalties.values())) for row in probed
     ]
     print_table(penalties, ("backbone", "channels", "penalty, words", "penalty, TF-IDF"))
     compared = [
-        (name, *(shown_difference(own[metric]) for metric in COMPARED)) for name, own in differences.items()
+        (name, *(difference_text(comparisons[metric]) for metric in COMPARED))
+        for name, comparisons in differences.items()
     ]
     if compared:
         headers = (f"{metric}, validation" for metric in COMPARED)
@@ -503,7 +512,7 @@ def with_interval(statistic: ClipStatistic, *, digits: int = 3) -> str:
     return f"{statistic.value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def shown_difference(compared: Comparison) -> str:
+def difference_text(compared: Comparison) -> str:
     low, high = compared.interval
     return f"{compared.difference:+.3f} [{low:+.3f}, {high:+.3f}], {compared.verdict}"
 
@@ -523,23 +532,23 @@ def as_json(
         "commonest": {split: figures(statistic) for split, statistic in probe.commonest().items()},
         "backbones": [
             {
-                "backbone": each.name,
-                "channels": each.channels,
-                "penalties": each.penalties,
+                "backbone": backbone.name,
+                "channels": backbone.channels,
+                "penalties": backbone.penalties,
                 **{
-                    split: {metric: figures(each.statistics[split][metric]) for metric in METRICS}
+                    split: {metric: figures(backbone.statistics[split][metric]) for metric in METRICS}
                     for split in HELD_OUT
                 },
                 "against_first": {
                     metric: {
-                        "difference": found.difference,
-                        "interval": found.interval,
-                        "verdict": found.verdict,
+                        "difference": comparison.difference,
+                        "interval": comparison.interval,
+                        "verdict": comparison.verdict,
                     }
-                    for metric, found in differences.get(each.name, {}).items()
+                    for metric, comparison in differences.get(backbone.name, {}).items()
                 },
             }
-            for each in probed
+            for backbone in probed
         ],
         "engines": [
             {

@@ -60,8 +60,8 @@ NUM_WORDS, NUM_CANDIDATES = 12_500, 2000
 GRID, CHANNELS = (4, 4), 2048
 
 
-def made_captions() -> list[str]:
-    """The first caption of each clip of the made corpus, without making the clips."""
+def synthetic_captions() -> list[str]:
+    """The first caption of each clip of the synthetic corpus, without rendering the clips."""
     captions = []
     for number in range(QUERIES):
         words = write_captions(compose(0, number), random.Random(f"captions 0 {number}"))[0]
@@ -127,9 +127,9 @@ def in_batches(model: Model, queries: Tensor, clips: ClipEncoding, pairs: Tensor
     """The same, 256 at a time, with queries of about the same length beside each other."""
     lengths = (queries != PAD).sum(dim=1)[pairs[:, 0]]
     scores = torch.empty(len(pairs))
-    for some in torch.split(lengths.argsort(), 256):
-        words = queries[pairs[some, 0], : int(lengths[some].max())]
-        scores[some] = model(words, words != PAD, clips.of(pairs[some, 1])).scores
+    for batch in torch.split(lengths.argsort(), 256):
+        words = queries[pairs[batch, 0], : int(lengths[batch].max())]
+        scores[batch] = model(words, words != PAD, clips.of(pairs[batch, 1])).scores
     return scores
 
 
@@ -147,7 +147,7 @@ def measure_forms(
     clips = make_clips(model, settings, FEW_CLIPS)
     every = torch.cartesian_prod(torch.arange(len(queries)), torch.arange(FEW_CLIPS))
     drawn = every[torch.randperm(len(every), generator=torch.Generator().manual_seed(0))]
-    few, some = drawn[:30], drawn[:512]
+    few, many = drawn[:30], drawn[:512]
     ours = score_pairs(model, queries, clips)
     for name, form in (("one by one", one_by_one), ("in batches", in_batches)):
         difference = (form(model, queries, clips, few) - ours[few[:, 0], few[:, 1]]).abs().max()
@@ -160,20 +160,20 @@ def measure_forms(
     num_pairs = {
         "clip encoded for every pair": len(alone),
         "one pair at a time": len(few),
-        "in batches": len(some),
+        "in batches": len(many),
         "score_pairs": len(every),
     }
     seconds = rounds_of(
         {
             "clip encoded for every pair": discarding(from_maps, model, queries, maps, alone),
             "one pair at a time": discarding(one_by_one, model, queries, clips, few),
-            "in batches": discarding(in_batches, model, queries, clips, some),
+            "in batches": discarding(in_batches, model, queries, clips, many),
             "score_pairs": discarding(score_pairs, model, queries, clips),
         },
         rounds,
         clock,
     )
-    rates = {name: [num_pairs[name] / taken for taken in times] for name, times in seconds.items()}
+    rates = {name: [num_pairs[name] / duration for duration in times] for name, times in seconds.items()}
     return {
         name: {
             "pairs_per_second": statistics.median(values),
@@ -217,14 +217,14 @@ def main() -> None:
         torch.set_num_threads(1)
         clock = time.process_time
     settings = PROFILES[arguments.profile]
-    queries = numbered(captions_in(arguments.captions) if arguments.captions else made_captions())
+    queries = numbered(captions_in(arguments.captions) if arguments.captions else synthetic_captions())
     if arguments.only_all:
         num_clips = CLIPS if arguments.full else FEW_CLIPS
         print(json.dumps(measure_all(arguments.only_all, settings, queries, num_clips, clock)))
         return
     distinct = torch.unique(queries, dim=0)
     tree = prefix_tree(distinct, distinct != PAD)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "queries": len(queries),
         "different_queries": len(distinct),
         "words": int((queries != PAD).sum()),
@@ -238,14 +238,14 @@ def main() -> None:
     }
     for kind, name in NAMES.items():
         command = [sys.executable, __file__, *sys.argv[1:], "--only-all", kind]
-        found["all"][name] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        results["all"][name] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     if arguments.json:
-        print(json.dumps(found))
+        print(json.dumps(results))
         return
     source = arguments.captions or "the made corpus"
     print(
         "Queries: {queries} captions of {source}, {words} words ({different_words} different ones), "
-        "{beginnings} different beginnings\n".format(source=source, **found)
+        "{beginnings} different beginnings\n".format(source=source, **results)
     )
     rows = [
         (
@@ -254,7 +254,7 @@ def main() -> None:
             f"{row['pairs_per_second']:.1f}",
             "{median:.2f} ({least:.2f} to {most:.2f})".format(**row["times_faster"]),
         )
-        for name, forms in found["forms"].items()
+        for name, forms in results["forms"].items()
         for form, row in forms.items()
     ]
     print(
@@ -265,7 +265,7 @@ def main() -> None:
         )
     )
     print()
-    for name, row in found["all"].items():
+    for name, row in results["all"].items():
         how = "measured" if arguments.full else f"extrapolated from {row['clips']} clips"
         print(
             f"{name}, {len(queries)} queries with {CLIPS} clips: {row['seconds_for_all'] / 60:.1f} minutes "

@@ -1,11 +1,15 @@
-"""Many clients at once, and a worker that is killed meanwhile: who is answered, how soon, and what stays.
+"""Load test of `ctsan serve`, with workers killed: latency, failures, processes, memory and leftover files.
 
     python bench/serve.py --model runs/describe --model runs/fill --model runs/choose --clips FOLDER
 
-Starts `ctsan serve` on this machine. Each client sends clips one after the other, asks everything about each
-that the models answer, and forgets it; told to wait, it waits and tries again, and its times are those of the
-last try. Half-way a worker that decodes is killed. Memory is that of the server and its workers together,
-with what they share counted once.
+Starts `ctsan serve` on this machine. Each client uploads clips one after the other, sends every request that
+the models can answer, and deletes the clip. On status 429 it waits and retries; times are those of the last
+try. There are two rounds, each for half of --seconds. Half-way through each, a decoding worker is killed.
+
+Processes, memory, open files and files in the folder for temporary files are those of the server and its
+workers, with shared pages of memory counted once. They are measured before the load, and after each round,
+when all clients have left. The first round needs some: workers that were not started yet, buffers of the
+models. What grows between the two rounds is a leak, and the exit code is then 1. Memory may vary by 10 %.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ import psutil
 from tabulate import tabulate
 
 _PATIENCE = 600.0  # seconds for one answer
+_VARIATION = 1.1  # of memory after two rounds, which is no growth
+_SETTLING_SECONDS = 2.0  # for the server to close the connections of clients that have left
 _ENDINGS = (".mp4", ".webm", ".mkv", ".mov", ".avi")
 
 
@@ -47,13 +53,14 @@ def main() -> None:
     clips = sorted(path for path in options.clips.iterdir() if path.suffix.lower() in _ENDINGS)
     if not clips:
         parser.error(f"{options.clips} holds no videos")
-    found = measure(options.model, clips, clients=options.clients, seconds=options.seconds)
-    print(json.dumps(found) if options.json else as_text(found))
+    report = measure(options.model, clips, clients=options.clients, seconds=options.seconds)
+    print(json.dumps(report) if options.json else as_text(report))
+    sys.exit(1 if report["growth"] else 0)
 
 
 @dataclass(slots=True)
-class ClipStatistic:
-    """What clients saw, of all of them together."""
+class LoadStatistics:
+    """What all clients measured."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # by kind, answered
     waits: Counter[str] = field(default_factory=Counter)  # told to wait, by kind
@@ -64,31 +71,31 @@ class ClipStatistic:
 
 
 class Client:
-    """Asks until told to stop, and then finishes with the clip that it has sent."""
+    """Sends requests until `stop` is set, then finishes its current clip."""
 
-    def __init__(self, address: str, statistic: ClipStatistic, stop: threading.Event) -> None:
+    def __init__(self, address: str, statistics: LoadStatistics, stop: threading.Event) -> None:
         self._http = httpx.Client(base_url=address, timeout=_PATIENCE)
-        self._tally, self._stop = statistic, stop
+        self._statistics, self._stop = statistics, stop
 
-    def go_on(self, clips: Sequence[Path], tasks: Sequence[str], seed: int) -> None:
+    def run(self, clips: Sequence[Path], tasks: Sequence[str], seed: int) -> None:
         order = random.Random(seed)
         while not self._stop.is_set():
-            given = self._ask("upload", "POST", "", content=order.choice(clips).read_bytes())
-            if given is None:
+            upload = self._request("upload", "POST", "", content=order.choice(clips).read_bytes())
+            if upload is None:
                 continue
-            with self._tally.lock:
-                self._tally.sent += 1
-            path = f"/{given['id']}"
+            with self._statistics.lock:
+                self._statistics.sent += 1
+            path = f"/{upload['id']}"
             answers = [
-                self._ask(what, verb, path + end, **body) for what, verb, end, body in _questions(tasks)
+                self._request(what, verb, path + end, **body) for what, verb, end, body in _questions(tasks)
             ]
             self._http.delete(f"/api/clips{path}")
-            with self._tally.lock:
-                self._tally.finished += all(answer is not None for answer in answers)
+            with self._statistics.lock:
+                self._statistics.finished += all(answer is not None for answer in answers)
         self._http.close()
 
-    def _ask(self, what: str, verb: str, path: str, **body: Any) -> dict[str, Any] | None:
-        """The answer; None where there is none to be had, which is noted."""
+    def _request(self, what: str, verb: str, path: str, **body: Any) -> dict[str, Any] | None:
+        """Send a request until it is not told to wait; None, with a failure recorded, if it fails."""
         began = time.perf_counter()
         while True:
             try:
@@ -98,8 +105,8 @@ class Client:
                 return None
             if answer.status_code != 429:
                 break
-            with self._tally.lock:
-                self._tally.waits[what] += 1
+            with self._statistics.lock:
+                self._statistics.waits[what] += 1
             if what == "upload" and self._stop.is_set():
                 return None
             time.sleep(float(answer.headers["retry-after"]))
@@ -107,14 +114,14 @@ class Client:
         if answer.status_code >= 400:
             self._fail(f"{what}: {answer.status_code} {answer.text}")
             return None
-        with self._tally.lock:
-            self._tally.seconds[what].append(time.perf_counter() - began)
-        found: dict[str, Any] = answer.json()
-        return found
+        with self._statistics.lock:
+            self._statistics.seconds[what].append(time.perf_counter() - began)
+        document: dict[str, Any] = answer.json()
+        return document
 
     def _fail(self, why: str) -> None:
-        with self._tally.lock:
-            self._tally.failures.append(why)
+        with self._statistics.lock:
+            self._statistics.failures.append(why)
 
 
 def _questions(tasks: Sequence[str]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
@@ -129,54 +136,58 @@ def _questions(tasks: Sequence[str]) -> Iterator[tuple[str, str, str, dict[str, 
 
 
 def measure(models: Sequence[Path], clips: Sequence[Path], *, clients: int, seconds: float) -> dict[str, Any]:
-    """Clients at a server for some time, with a worker killed half-way."""
-    statistic, stop = ClipStatistic(), threading.Event()
+    """Run clients against a server in two rounds, with a worker killed in each."""
+    statistics = LoadStatistics()
     with tempfile.TemporaryDirectory() as folder:
         spool = Path(folder)
         with _server(models, spool) as (address, process):
             status = httpx.get(f"{address}/api/status", timeout=_PATIENCE).json()
-            before = _megabytes(process)
-            asking = [
-                threading.Thread(
-                    target=Client(address, statistic, stop).go_on, args=(clips, status["tasks"], seed)
-                )
-                for seed in range(clients)
-            ]
-            began = time.perf_counter()
-            for each in asking:
-                each.start()
-            peak, killed = before, 0
-            while time.perf_counter() - began < seconds:
-                time.sleep(min(1.0, seconds / 10))
-                peak = max(peak, _megabytes(process))
-                if not killed and time.perf_counter() - began > seconds / 2:
-                    killed = _kill_worker(process)
-            stop.set()
-            for each in asking:
-                each.join()
-            took = time.perf_counter() - began
-            after = _megabytes(process)
-            left = sum(path.is_file() for path in spool.rglob("*"))
+            resources = {"start": _resources(process, spool)}
+            peak, killed, took = 0.0, 0, 0.0
+            for when in ("middle", "end"):
+                stop = threading.Event()
+                threads = [
+                    threading.Thread(
+                        target=Client(address, statistics, stop).run, args=(clips, status["tasks"], seed)
+                    )
+                    for seed in range(clients)
+                ]
+                began, has_killed = time.perf_counter(), False
+                for thread in threads:
+                    thread.start()
+                while time.perf_counter() - began < seconds / 2:
+                    time.sleep(min(1.0, seconds / 20))
+                    peak = max(peak, _resources(process, spool)["memory_mb"])
+                    if not has_killed and time.perf_counter() - began > seconds / 4:
+                        killed += _kill_worker(process)
+                        has_killed = True
+                stop.set()
+                for thread in threads:
+                    thread.join()
+                took += time.perf_counter() - began
+                time.sleep(_SETTLING_SECONDS)
+                resources[when] = _resources(process, spool)
         remains = [path.name for path in spool.iterdir()]
     return {
         "clients": clients,
         "seconds": took,
-        "clips_taken": statistic.sent,
-        "clips_finished": statistic.finished,
+        "clips_taken": statistics.sent,
+        "clips_finished": statistics.finished,
         "workers_killed": killed,
         "requests": {
             what: {
                 "answered": len(times),
-                "told_to_wait": statistic.waits[what],
+                "told_to_wait": statistics.waits[what],
                 "median_s": float(np.percentile(times, 50)),
                 "p95_s": float(np.percentile(times, 95)),
                 "p99_s": float(np.percentile(times, 99)),
             }
-            for what, times in statistic.seconds.items()
+            for what, times in statistics.seconds.items()
         },
-        "failures": statistic.failures,
-        "memory_mb": {"before": before, "highest": peak, "after": after},
-        "files_left": left,
+        "failures": statistics.failures,
+        "resources": resources,
+        "growth": _growth(resources["middle"], resources["end"]),
+        "highest_memory_mb": peak,
         "files_left_after_stop": len(remains),
     }
 
@@ -204,42 +215,64 @@ def _workers(server: psutil.Process) -> list[psutil.Process]:
 
 
 def _kill_worker(server: psutil.Process) -> int:
-    """One that is at work if any is: it has used the most time."""
+    """Kill the worker with the most CPU time, which is a busy one if there is any."""
     workers = sorted(_workers(server), key=lambda worker: -worker.cpu_times().user)
     for worker in workers[:1]:
         worker.kill()
     return len(workers[:1])
 
 
-def _megabytes(server: psutil.Process) -> float:
-    total = 0
-    for process in [server, *server.children()]:
+def _resources(server: psutil.Process, spool: Path) -> dict[str, float]:
+    """What the server and all processes that it has started hold, including those that nobody waited for."""
+    num_processes, num_files, num_bytes = 0, 0, 0
+    for process in [server, *server.children(recursive=True)]:
         try:
-            total += process.memory_full_info().pss
+            num_bytes += process.memory_full_info().pss
+            num_files += process.num_fds()
+        except psutil.ZombieProcess:
+            pass
         except psutil.NoSuchProcess:  # it was killed just now
             continue
-    return total / 2**20
+        num_processes += 1
+    return {
+        "processes": num_processes,
+        "open_files": num_files,
+        "temporary_files": sum(path.is_file() for path in spool.rglob("*")),
+        "memory_mb": num_bytes / 2**20,
+    }
 
 
-def as_text(found: dict[str, Any]) -> str:
+def _growth(middle: dict[str, float], end: dict[str, float]) -> list[str]:
+    """Names of what grew between two rounds of the same load."""
+    allowed = {name: _VARIATION if name == "memory_mb" else 1.0 for name in middle}
+    return [name for name, factor in allowed.items() if end[name] > factor * middle[name]]
+
+
+def as_text(report: dict[str, Any]) -> str:
     rows = [
-        [what, each["answered"], each["told_to_wait"], each["median_s"], each["p95_s"], each["p99_s"]]
-        for what, each in found["requests"].items()
+        [what, row["answered"], row["told_to_wait"], row["median_s"], row["p95_s"], row["p99_s"]]
+        for what, row in report["requests"].items()
     ]
+    resources = [
+        [when, row["processes"], row["open_files"], row["temporary_files"], row["memory_mb"]]
+        for when, row in report["resources"].items()
+    ]
+    columns = ["", "processes", "open files", "temporary files", "memory, MB"]
     headers = ["request", "answered", "told to wait", "median s", "95 % s", "99 % s"]
     return "\n".join(
         [
-            "{clients} clients for {seconds:.0f} s, workers killed: {workers_killed}".format(**found),
+            "{clients} clients for {seconds:.0f} s, workers killed: {workers_killed}".format(**report),
             "",
             tabulate(rows, headers, tablefmt="github", floatfmt=".2f"),
             "",
-            f"clips taken {found['clips_taken']}, answered in full {found['clips_finished']}, "
-            f"failed requests {len(found['failures'])}",
-            "memory {before:.0f} MB before, {highest:.0f} at most, {after:.0f} after".format(
-                **found["memory_mb"]
-            ),
-            f"files left: {found['files_left']} at the end, {found['files_left_after_stop']} after the stop",
-            *sorted(set(found["failures"])),
+            f"clips taken {report['clips_taken']}, answered in full {report['clips_finished']}, "
+            f"failed requests {len(report['failures'])}",
+            "",
+            tabulate(resources, columns, "github", floatfmt=".0f"),
+            f"at most {report['highest_memory_mb']:.0f} MB; grew between the rounds: "
+            f"{', '.join(report['growth']) or 'nothing'}; "
+            f"temporary files after the stop: {report['files_left_after_stop']}",
+            *sorted(set(report["failures"])),
         ]
     )
 

@@ -47,7 +47,7 @@ def features_of(_: Path) -> StoredFeatures:
 
 
 def fill_seconds(folder: Path, numbers: range, source: Path) -> float:
-    """What it takes to add clips, all with the same source."""
+    """CPU seconds to add clips, all with the same source."""
     sources = [(clip_name(number), source) for number in numbers]
     started = time.process_time()
     fill_store(sources, folder, RECIPE, features_of)

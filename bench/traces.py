@@ -1,12 +1,12 @@
 """Do traces look at what their concept words name?
 
-For every clip of the test split of a made corpus, whose frames' truth is known, and every concept word that
-the model raises rightly and that is said of a thing: the trace that raises it most, and the share of its
-attention that lies on the thing, frame by frame from the second on (the first is one-hot). Beside it
+The corpus is a synthetic one, whose object boxes are known. For every test clip and every correct concept
+word that refers to an object, the script takes the trace that raises the word most, and measures the share of
+its attention on the object, from the second frame on (attention in the first frame is one-hot). Baselines:
 
-- uniform: a trace that looks at all cells alike;
-- other clip: the same attention laid on the same word's thing in another clip, which no trace can know of;
-  what is gained over it is no liking for the middle.
+- uniform: uniform attention over all cells;
+- other clip: the same attention on the object of the same word in another clip. A gain over it is not due to
+  a preference for the middle of the frame.
 
 Means over clips, with 95 % intervals bootstrapped over clips.
 
@@ -37,16 +37,16 @@ Truth = dict[str, Any]  # a file of `ctsan corpus make`
 
 
 def boxes_of(truth: Truth, word: str, times: Numbers) -> list[list[Box]]:
-    """The boxes of the things that a word is said of, at each time."""
+    """The boxes of the objects that a word refers to, at each time."""
     things = truth["words"][word]
     frames = truth["frames"]
-    shown = np.array([frame["time"] for frame in frames])
-    found = []
+    frame_times = np.array([frame["time"] for frame in frames])
+    boxes = []
     for time in times:
-        frame = frames[int(abs(shown - time).argmin())]["objects"]
-        seen = [frame[thing] for thing in things if frame[thing]["visible"] >= VISIBLE]
-        found.append([tuple(each["box"]) for each in seen if each["box"]])
-    return found
+        frame = frames[int(abs(frame_times - time).argmin())]["objects"]
+        visible = [frame[thing] for thing in things if frame[thing]["visible"] >= VISIBLE]
+        boxes.append([tuple(thing_state["box"]) for thing_state in visible if thing_state["box"]])
+    return boxes
 
 
 def mass(tracing: Tracing, trace: int, boxes: list[list[Box]]) -> tuple[float, float, float] | None:
@@ -108,7 +108,7 @@ def main() -> None:
             rows.append(np.mean(values, axis=0))
             num_words += len(values)
     on, uniform, peak, elsewhere, peak_elsewhere = np.array(rows).T
-    found = {
+    results = {
         "attention on the thing": interval(on),
         "uniform": interval(uniform),
         "other clip": interval(elsewhere),
@@ -119,9 +119,11 @@ def main() -> None:
         "peak above other clip": interval(peak - peak_elsewhere),
     }
     if options.json:
-        print(json.dumps({"clips": len(rows), "words": num_words} | found))
+        print(json.dumps({"clips": len(rows), "words": num_words} | results))
     else:
-        table = [[name, "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**each)] for name, each in found.items()]
+        table = [
+            [name, "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**result)] for name, result in results.items()
+        ]
         print(tabulate(table, headers=[f"{len(rows)} clips, {num_words} words", "mean [95 %]"]))
 
 

@@ -62,7 +62,7 @@ def _model(settings: Settings, words: Words, *, channels: int) -> DescriptionMod
 def make_batch(
     words: Words, *, clips: int, captions: int, frames: int, channels: int, longest: int
 ) -> CaptionBatch:
-    """Clips of equal length with so many captions each, from 8 words to `longest`."""
+    """Clips of equal length with `captions` captions each, of 8 to `longest` words."""
     draw = torch.Generator().manual_seed(0)
     sentences = torch.randint(
         len(SPECIALS), len(words.vocabulary), (clips * captions, longest + 2), generator=draw
@@ -84,25 +84,27 @@ def make_batch(
 
 
 def loss_of(model: DescriptionModel, batch: CaptionBatch, *, word_by_word: bool = False) -> Tensor:
-    """Equation 14 for captions that all count alike."""
+    """Equation 14, with equal weights for all captions."""
     encoding = model.clip_encoder(batch.maps, batch.frame_is_real)
-    said, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
+    words, following = batch.captions[:, :-1], batch.captions[:, 1:]  # (M, T)
     of_captions = encoding.of(batch.clip_of_caption)
     likelihood: list[Tensor] = []
     weights: list[Tensor] = []
-    for some in said.split(1 if word_by_word else said.shape[1], dim=1):  # type: ignore[no-untyped-call]  # torch's
-        embedded = model.clip_encoder.embedding(some)
+    for chunk in words.split(1 if word_by_word else words.shape[1], dim=1):  # type: ignore[no-untyped-call]  # torch's
+        embedded = model.clip_encoder.embedding(chunk)
         decoded, state = model.decode(embedded, of_captions.concepts, of_captions.state)
         of_captions = of_captions._replace(state=state)
-        wanted = following[:, len(likelihood) :][:, : some.shape[1]]
+        targets = following[:, len(likelihood) :][:, : chunk.shape[1]]
         likelihood.append(
-            F.cross_entropy(decoded.scores.flatten(0, 1), wanted.flatten(), ignore_index=PAD, reduction="sum")
+            F.cross_entropy(
+                decoded.scores.flatten(0, 1), targets.flatten(), ignore_index=PAD, reduction="sum"
+            )
         )
         weights.append(torch.stack([decoded.input_weights, decoded.output_weights]))
     both = torch.cat(weights, dim=2)  # (2, M, T, K)
-    regulariser = sum(attention_regulariser(each, following != PAD).mean() for each in both)
+    regulariser = sum(attention_regulariser(attention, following != PAD).mean() for attention in both)
     concepts = concept_loss(encoding.detection.scores, batch.reference).mean()
-    return torch.stack(likelihood).sum() / len(said) + 0.01 * regulariser + concepts
+    return torch.stack(likelihood).sum() / len(words) + 0.01 * regulariser + concepts
 
 
 class AttentionAsPrinted(TraceAttention):
@@ -113,7 +115,7 @@ class AttentionAsPrinted(TraceAttention):
 
 
 class TracesOneByOne(ConceptDetector):
-    """A loop over the traces, as section 2.2 tells it."""
+    """A loop over the traces, as in section 2.2."""
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> Detection:
         attention, states = [], []
@@ -138,7 +140,7 @@ class TracesOneByOne(ConceptDetector):
 def with_parts(
     model: DescriptionModel, *, attend: type | None = None, detect: type | None = None
 ) -> DescriptionModel:
-    """A copy whose attention or detector works otherwise, with the same weights."""
+    """A copy with another implementation of attention or detector, and the same weights."""
     model = copy.deepcopy(model)
     assert model.clip_encoder.detector is not None
     if attend is not None:
@@ -181,7 +183,7 @@ class Trainer:
 def rounds_of(
     things: Mapping[str, Callable[[], None]], rounds: int, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
-    """Seconds of each, one after the other in every round; a first round warms up."""
+    """Seconds of each function in every round, run in turns; the first round is a warm-up."""
     seconds: dict[str, list[float]] = {name: [] for name in things}
     for number in range(rounds + 1):
         for name, thing in things.items():
@@ -219,10 +221,10 @@ def measure_steps(rounds: int, clock: Callable[[], float]) -> dict[str, dict[str
         "attention as printed": Trainer(with_parts(model, attend=AttentionAsPrinted), batch),
         "output word by word": Trainer(copy.deepcopy(model), batch, word_by_word=True),
     }
-    wanted = trainers["as it is"].loss()
+    expected = trainers["as it is"].loss()
     for name, trainer in trainers.items():
-        if abs(trainer.loss() - wanted) > 1e-4 * abs(wanted):
-            sys.exit(f"{name}: the loss is {trainer.loss()}, not {wanted}. This is not the same model.")
+        if abs(trainer.loss() - expected) > 1e-4 * abs(expected):
+            sys.exit(f"{name}: the loss is {trainer.loss()}, not {expected}. This is not the same model.")
     seconds = rounds_of({name: trainer.step for name, trainer in trainers.items()}, rounds, clock)
     return {
         name: {
@@ -299,15 +301,15 @@ def main() -> None:
     if arguments.only_paper_step:
         print(json.dumps(paper_step(clock)))
         return
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "steps": measure_steps(arguments.rounds, clock),
         "recurrence": measure_recurrence(4 * arguments.rounds, clock),
     }
     if arguments.paper:
         command = [sys.executable, __file__, "--only-paper-step", *["--busy"] * arguments.busy]
-        found["paper"] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        results["paper"] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     if arguments.json:
-        print(json.dumps(found))
+        print(json.dumps(results))
         return
     laptop = PROFILES["laptop"]
     captions = laptop.training.captions_per_clip
@@ -320,7 +322,7 @@ def main() -> None:
             f"{row['captions_per_second']:.0f}",
             "{median:.1f} ({least:.1f} to {most:.1f})".format(**row["times_slower"]),
         )
-        for name, row in found["steps"].items()
+        for name, row in results["steps"].items()
     ]
     print(
         tabulate(
@@ -332,14 +334,14 @@ def main() -> None:
     print(
         "\nRecurrent part, forward and backward: {milliseconds:.0f} ms, bare torch.nn.LSTM "
         "{bare_milliseconds:.0f} ms; {median:.2f} times ({least:.2f} to {most:.2f})".format(
-            **found["recurrence"]
+            **results["recurrence"]
         )
     )
     if arguments.paper:
         print(
             "A step at the paper's sizes: {seconds:.0f} s, peak memory {peak_gigabytes:.1f} GB "
             "(of the whole process: Python, PyTorch, weights, gradients, Adam, batch)".format(
-                **found["paper"]
+                **results["paper"]
             )
         )
 

@@ -20,16 +20,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ctsan import evaluate, train
-from ctsan.data.batches import pad_maps, subsample_maps
+from ctsan.data.batches import pad_maps
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.items import item_statistics
 from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoding
 from ctsan.tasks.clip_encoders import build_clip_encoder
-from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, printed
-from ctsan.tasks.loaded_model import LoadedModel, joined
+from ctsan.tasks.clips import AnsweredItem, TaskClips, accuracy, answers_by_clip
 from ctsan.tasks.registry import TASKS
 from ctsan.tasks.spec import AnswerReport, ModelInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured, ShownChoice
+from ctsan.video.clip_maps import subsample_maps
 from ctsan.video.store import Maps
 
 ORDERS = ("first half, second half", "second half, first half")  # the first is the right one
@@ -70,7 +70,7 @@ class OrderTask:
     def __init__(self, *, model: OrderModel, clips: TaskClips) -> None:
         self.model = model
         self.clips = clips
-        self._train = [clip for clip in clips.learnt if not clips.bucket(clip)]
+        self._train = [clip for clip in clips.epoch_clips if not clips.bucket(clip)]
 
     @property
     def buckets(self) -> list[int]:
@@ -93,26 +93,29 @@ class OrderTask:
 
     def evaluate(self) -> Mapping[str, float]:
         self.model.eval()
-        return self.measure([self._member]).metrics
+        return self.measure().metrics
 
     def calibrate(self) -> None:
         """Probabilities need no scale."""
 
-    def measure(
-        self, members: Sequence[LoadedModel[OrderModel]], encodings: Sequence[ClipEncoding] | None = None
-    ) -> Measured:
-        encodings = self.clips.encoded(members) if encodings is None else encodings
-        answered = self._answered(members, encodings)
-        return Measured(accuracy(answered), printed(answered))
+    def measure(self, encoding: ClipEncoding | None = None) -> Measured:
+        encoding = self.clips.encoded(self.model.clip_encoder) if encoding is None else encoding
+        return self.measured(self.probabilities(encoding))
 
     def examples(self) -> list[Example]:
         self.model.eval()
-        encodings = self.clips.encoded([self._member])
-        return self.clips.examples(encodings[0], self._answered([self._member], encodings))
+        encoding = self.clips.encoded(self.model.clip_encoder)
+        return self.clips.examples(encoding, self._answered(self.probabilities(encoding)))
 
-    @property
-    def _member(self) -> LoadedModel[OrderModel]:
-        return LoadedModel(self.model, self.clips.words, self.clips.max_frames, max_words=0)
+    def measured(self, probabilities: Tensor) -> Measured:
+        """Metrics and answers from the probabilities of both orders (clips, 2)."""
+        answered = self._answered(probabilities)
+        return Measured(accuracy(answered), answers_by_clip(answered))
+
+    @torch.inference_mode()
+    def probabilities(self, encoding: ClipEncoding) -> Tensor:
+        """Of both orders of every validation clip, (clips, 2)."""
+        return torch.stack([self.model(encoding), self._scores_of_swapped()], dim=1).sigmoid()
 
     def _maps(self, clip: Clip, is_in_order: bool, mirrored: bool) -> Maps:
         features = self.clips.store[clip.id]
@@ -120,43 +123,45 @@ class OrderTask:
         maps = subsample_maps(stored, self.clips.max_frames)
         return maps if is_in_order else swap_halves(maps)
 
-    @torch.inference_mode()
-    def _answered(
-        self, members: Sequence[LoadedModel[OrderModel]], encodings: Sequence[ClipEncoding]
-    ) -> list[AnsweredItem]:
-        """The order with the higher mean probability for each validation clip."""
-        both = [
-            torch.stack([member.model(own), member.model(self._encode_swapped(member))], dim=1).sigmoid()
-            for member, own in zip(members, encodings, strict=True)
-        ]
-        probabilities = torch.stack(both).mean(dim=0)  # (clips, 2)
+    def _answered(self, probabilities: Tensor) -> list[AnsweredItem]:
+        """The order with the higher probability for each validation clip."""
         answered = []
-        for clip, own in zip(self.clips.validation, probabilities.tolist(), strict=True):
+        for clip, both in zip(self.clips.validation, probabilities.tolist(), strict=True):
             if self.clips.bucket(clip):
                 continue
-            choice = int(own[1] >= own[0])  # a tie is wrong: a constant score earns nothing
+            choice = int(both[1] >= both[0])  # a tie is wrong: a constant score earns nothing
             answered.append(
                 AnsweredItem(
                     clip=clip.id,
-                    said=ORDERS[choice],
+                    answer=ORDERS[choice],
                     right=ORDERS[0],
                     score=1.0 - choice,
-                    printed={"choice": choice, "right": 0, "scores": own},
+                    output={"choice": choice, "right": 0, "scores": both},
                     choices=tuple(ShownChoice(ORDERS[n], n == 0, n == choice) for n in (0, 1)),
                 )
             )
         return answered
 
-    def _encode_swapped(self, member: LoadedModel[OrderModel]) -> ClipEncoding:
-        maps = (self.clips.store[clip.id].maps for clip in self.clips.validation)
-        swapped = (swap_halves(subsample_maps(each, member.max_frames)) for each in maps)
-        return joined([member.encode([each]) for each in swapped])
+    def _scores_of_swapped(self) -> Tensor:
+        scores = []
+        for clip in self.clips.validation:
+            maps, frame_is_real = pad_maps([self._maps(clip, is_in_order=False, mirrored=False)])
+            device = self.model.score.weight.device
+            scores.append(self.model(self.model.clip_encoder(maps.to(device), frame_is_real.to(device))))
+        return torch.cat(scores)
 
 
 def _build_model(inputs: ModelInputs) -> OrderModel:
     settings, words, grid, channels = inputs
     encoder = build_clip_encoder(settings, words, grid=grid, channels=channels)
     return OrderModel(clip_encoder=encoder, hidden_dim=settings.model.hidden_dim)
+
+
+def _measure_ensemble(task: OrderTask, models: Sequence[OrderModel]) -> Measured:
+    """Several models as one: the mean of their probabilities."""
+    members = [OrderTask(model=model, clips=task.clips) for model in models]
+    by_member = [member.probabilities(task.clips.encoded(member.model.clip_encoder)) for member in members]
+    return task.measured(torch.stack(by_member).mean(dim=0))
 
 
 SPEC = TaskSpec(
@@ -166,6 +171,7 @@ SPEC = TaskSpec(
     build_model=_build_model,
     build_task=lambda inputs: OrderTask(model=inputs.model, clips=inputs.clips),
     report=lambda inputs: AnswerReport(item_statistics("choose", inputs.answers)),
+    measure_ensemble=_measure_ensemble,
     defaults=("detector.enabled=false",),
 )
 TASKS["order"] = SPEC
