@@ -39,7 +39,7 @@ $(VENV)/installed: pyproject.toml
 $(VENV)/installed-dev: $(VENV)/installed tools/install_torch.py
 	@echo "Installing PyTorch and all extras into $(VENV) (a few minutes the first time)"
 	$(BIN)/python tools/install_torch.py
-	$(PIP) install --quiet --editable '.[dev]'
+	$(PIP) install --quiet --no-compile --editable '.[dev]'
 	@touch $@
 
 demo: install

@@ -210,7 +210,8 @@ def test_a_concept_word_lights_up_where_it_was_seen(page: Page, clip: Path) -> N
       const canvas = document.getElementById("heat");
       const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
       const red = data.filter((_, at) => at % 4 === 0);
-      return { share: red.filter((value) => value > 40).length / red.length, peak: red.indexOf(Math.max(...red)) };
+      const share = red.filter((value) => value > 40).length / red.length;
+      return { share, peak: red.indexOf(Math.max(...red)) };
     })()"""
     becomes(page, f"{warm}.share > 0.01")
     assert page.evaluate(warm)["share"] < 0.9  # warm in some places and not in others

@@ -356,8 +356,7 @@ def test_who_prefers_less_motion_gets_none(browser: Browser, server: str) -> Non
         assert page.evaluate(animated) == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1600])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1600, "light")])
 def test_everyone_can_read_it_on_every_screen(
     browser: Browser, server: str, long_clip: Path, scheme: Literal["light", "dark"], width: int
 ) -> None:
