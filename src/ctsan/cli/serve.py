@@ -9,6 +9,9 @@ import click
 from ctsan.cli.common import MODELS, WEIGHTS
 from ctsan.cli.index import STORE
 from ctsan.cli.output import print_line
+from ctsan.web.limits import Limits
+
+_DEFAULT = Limits()
 
 
 @click.command("serve")
@@ -24,12 +27,16 @@ from ctsan.cli.output import print_line
     help="Another address lets other machines in; they then need the token that is printed.",
 )
 @click.option(
-    "--max-mb", type=click.IntRange(min=1), default=512, show_default=True, help="Largest upload, in MB."
+    "--max-mb",
+    type=click.IntRange(min=1),
+    default=_DEFAULT.upload_bytes // 2**20,
+    show_default=True,
+    help="Largest upload, in MB.",
 )
 @click.option(
     "--max-minutes",
     type=click.FloatRange(min=0, min_open=True),
-    default=120.0,
+    default=_DEFAULT.seconds / 60,
     show_default=True,
     help="Longest video, in minutes.",
 )
