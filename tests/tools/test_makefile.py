@@ -77,7 +77,7 @@ def test_the_tests_set_up_all_on_top_of_it(make: Make) -> None:
     commands = make("test")
     assert commands[:2] == [
         "python tools/install_torch.py",
-        "python -m pip --disable-pip-version-check --no-input install --quiet --editable .[dev]",
+        "python -m pip --disable-pip-version-check --no-input install --quiet --no-compile --editable .[dev]",
     ]
     assert any("-m pytest" in line for line in commands)
     assert installed(make("quick")) == []
