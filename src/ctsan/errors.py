@@ -12,6 +12,7 @@ from pathlib import Path
 
 # Control characters, line separators, and marks that reorder the text after them
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_MOST_SHOWN = 80  # characters of a value
 _MOST_LETTERS = 200  # of a word that another one may be suggested for: the time grows with their product
 
 
@@ -96,13 +97,13 @@ def printable(name: object) -> str:
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), str(name))
 
 
-def abridged(value: object, *, most: int = 80) -> str:
-    """The `repr` of a value that may be as long as a file, cut after `most` characters."""
+def abridged(value: object) -> str:
+    """The `repr` of a value that may be as long as a file, cut after 80 characters."""
     try:
-        text = repr(value[:most] if isinstance(value, str) else value)
+        text = repr(value[:_MOST_SHOWN] if isinstance(value, str) else value)
     except (ValueError, RecursionError):  # a number of thousands of digits, or lists nested as deeply
         return f"a {type(value).__name__} that is too long to print"
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
 
 
 def did_you_mean(given: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:

@@ -33,7 +33,7 @@ def reader() -> QueryReader:
 def test_misspelt_and_compound_words_are_read(reader: QueryReader, typed: str, read_as: str) -> None:
     read = reader.read(typed)
     assert read.text == read_as
-    assert read.is_corrected
+    assert read.corrections
     assert read.unknown == ()
 
 

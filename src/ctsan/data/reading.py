@@ -34,27 +34,29 @@ class OfficialReader(Reader, Protocol):
 OFFICIAL_READERS: dict[str, OfficialReader] = {"lsmdc16": lsmdc16, "msr-vtt": msrvtt, "msvd": msvd}
 READERS: dict[str, Reader] = {"own": own, **OFFICIAL_READERS, "clips": clip_folder}  # tried in this order
 
+_SEED = 0  # of generated splits
 
-def read_corpus(path: Path | str, *, seed: int = 0) -> Corpus:
-    """Read a corpus; if it has captions and no splits, they are generated from `seed`.
+
+def read_corpus(path: Path | str) -> Corpus:
+    """Read a corpus; if it has captions and no splits, they are generated.
 
     Missing clip files are no error here: see `missing_clips`. Subfolders that cannot be listed are logged.
 
     Raises:
         CorpusError: with every problem that `inspect_corpus` finds.
     """
-    return _usable(*inspect_corpus(path, seed=seed))
+    return _usable(*inspect_corpus(path))
 
 
-def inspect_corpus(path: Path | str, *, seed: int = 0) -> tuple[Corpus, list[Problem]]:
+def inspect_corpus(path: Path | str) -> tuple[Corpus, list[Problem]]:
     """The corpus as far as it can be read, and all problems of its files."""
     problems: list[Problem] = []
-    corpus = _with_splits(_read(Path(path), problems), problems, seed)
+    corpus = _with_splits(_read(Path(path), problems), problems)
     problems.sort(key=lambda problem: (str(problem.file), problem.line or 0))
     return corpus, problems
 
 
-def read_corpora(paths: Sequence[Path], *, external: Sequence[Path] = (), seed: int = 0) -> Corpus:
+def read_corpora(paths: Sequence[Path], *, external: Sequence[Path] = ()) -> Corpus:
     """Read one corpus, or a union of several: see `unite_corpora`.
 
     Args:
@@ -64,18 +66,16 @@ def read_corpora(paths: Sequence[Path], *, external: Sequence[Path] = (), seed: 
         CorpusError: with every problem that `inspect_corpora` finds.
         UsageError: a corpus is given twice.
     """
-    return _usable(*inspect_corpora(paths, external=external, seed=seed))
+    return _usable(*inspect_corpora(paths, external=external))
 
 
-def inspect_corpora(
-    paths: Sequence[Path], *, external: Sequence[Path] = (), seed: int = 0
-) -> tuple[Corpus, list[Problem]]:
+def inspect_corpora(paths: Sequence[Path], *, external: Sequence[Path] = ()) -> tuple[Corpus, list[Problem]]:
     """The union of corpora as far as they can be read, and all problems of each and between them.
 
     Raises:
         UsageError: a corpus is given twice.
     """
-    inspected = [inspect_corpus(path, seed=seed) for path in paths]
+    inspected = [inspect_corpus(path) for path in paths]
     problems = [problem for _, corpus_problems in inspected for problem in corpus_problems]
     if len(inspected) == 1 and not external:
         return inspected[0]
@@ -163,7 +163,7 @@ def _check_has_clips(corpus: Corpus, problems: list[Problem]) -> None:
         problems.append(Problem(corpus.root, None, "the corpus has no clips", remedy))
 
 
-def _with_splits(corpus: Corpus, problems: list[Problem], seed: int) -> Corpus:
+def _with_splits(corpus: Corpus, problems: list[Problem]) -> Corpus:
     """The corpus with its own splits, which are checked, or generated ones if it has captions and none."""
     _check_has_clips(corpus, problems)
     if any(clip.split for clip in corpus):
@@ -172,8 +172,8 @@ def _with_splits(corpus: Corpus, problems: list[Problem], seed: int) -> Corpus:
             return replace(corpus, notes=corpus.notes + _leak_notes(corpus))
         problems += split_problems(corpus.clips)
     elif any(clip.captions for clip in corpus):
-        note = f"The corpus has no splits; they are generated from seed {seed}."
-        return replace(corpus, clips=seeded_split(corpus.clips, seed=seed), notes=(*corpus.notes, note))
+        note = f"The corpus has no splits; they are generated from seed {_SEED}."
+        return replace(corpus, clips=seeded_split(corpus.clips, seed=_SEED), notes=(*corpus.notes, note))
     return corpus
 
 

@@ -38,10 +38,6 @@ class ReadQuery:
     corrections: tuple[Correction, ...] = ()
     unknown: tuple[str, ...] = ()  # words of the text that no model knows
 
-    @property
-    def is_corrected(self) -> bool:
-        return bool(self.corrections)
-
 
 class QueryReader:
     """Reads queries for some models, with the words that any of them knows.

@@ -63,14 +63,14 @@ def open_tensors(path: Path, framework: str = "numpy") -> Iterator[Any]:
         raise DamagedFileError(f"it is not a whole safetensors file ({reason_of(error)})") from error
 
 
-def header_of(tensors: Any, key: str = "ctsan") -> dict[str, Any]:
+def header_of(tensors: Any) -> dict[str, Any]:
     """The JSON object in the metadata of an open safetensors file; empty if there is none.
 
     Raises:
         DamagedFileError: it is no JSON, or holds another value.
     """
     try:
-        value = json.loads((tensors.metadata() or {}).get(key, "{}"))
+        value = json.loads((tensors.metadata() or {}).get("ctsan", "{}"))
     except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"its header is not JSON ({reason_of(error)})") from error
     if not isinstance(value, dict):

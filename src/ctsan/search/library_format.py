@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sqlite3
 import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -216,7 +215,3 @@ def encode_text(text: str) -> str | bytes:
 
 def decode_text(text: object) -> str:
     return text.decode(errors="surrogateescape") if isinstance(text, bytes) else str(text)
-
-
-def set_about(database: sqlite3.Connection, name: str, value: object) -> None:
-    database.execute("insert or replace into about values (?, ?)", (name, str(value)))

@@ -163,7 +163,6 @@ class Searcher:
             )
         self._words = self.library.words
         self._weights = weights
-        self._dim = vector_dim(self.models)
         self._last_shots: Shots | None = None
         with self._snapshot():
             if len(self.shots) == 0:

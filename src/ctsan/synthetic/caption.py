@@ -89,6 +89,8 @@ WITH_BYSTANDER = "(X (while|and) Y|Y (while|and) X)"
 STAYS = "A (stays* still|does not move*)"
 LIES = "A (is|sits*|rests*|stays*|lies*)"
 
+_NUM_CAPTIONS = 5  # of a scene
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -99,10 +101,10 @@ class Word:
 Phrase = list[Word]
 
 
-def write_captions(scene: Scene, rng: Random, count: int = 5) -> list[tuple[Word, ...]]:
-    """`count` distinct captions of a scene."""
+def write_captions(scene: Scene, rng: Random) -> list[tuple[Word, ...]]:
+    """Distinct captions of a scene."""
     captions: dict[str, tuple[Word, ...]] = {}
-    while len(captions) < count:
+    while len(captions) < _NUM_CAPTIONS:
         words = _CaptionWriter(scene, rng).sentence()
         captions[" ".join(word.text for word in words)] = tuple(words)
     return list(captions.values())

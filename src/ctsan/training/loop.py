@@ -42,7 +42,6 @@ class Progress:
     total_steps: int
     losses: Mapping[str, float]  # smoothed
     words_per_second: float
-    seconds_left: float  # without early stopping
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ class _Session(Generic[BatchT]):
             # Harmless: the gradient of a 1x1 convolution differs only in the strides of dimensions of size 1.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides", UserWarning)
             self.losses = DistributedDataParallel(self.losses, find_unused_parameters=any(self.buckets))
-        began = last_progress = time.monotonic()
+        last_progress = time.monotonic()
         with closing(read_ahead(self._batch, range(first_step, self.total_steps))) as batches:
             while state.step < self.total_steps and state.stale < training.patience:
                 batch, share = next(batches)
@@ -165,9 +164,8 @@ class _Session(Generic[BatchT]):
                 now = time.monotonic()
                 if on_progress and self.log and (is_last or now - last_progress >= _SECONDS_BETWEEN_PROGRESS):
                     losses, rate = self.meters.recent()
-                    left = (now - began) / (state.step - first_step) * (self.total_steps - state.step)
                     rate *= self.processes.count
-                    on_progress(Progress(state.step, self.total_steps, losses, rate, left))
+                    on_progress(Progress(state.step, self.total_steps, losses, rate))
                     last_progress = now
                 # Write a row before every checkpoint, so that the checkpoint need not store partial sums.
                 if keep or state.step % training.report_every == 0:

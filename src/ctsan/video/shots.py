@@ -65,8 +65,6 @@ def frames_of_shots(
     path: Path,
     *,
     size: int,
-    spacing: float = SPACING,
-    max_frames: int = MAX_FRAMES,
     middle_box: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Shot, Frames]]:
     """Every shot with its frames, sampled as `sample_frames` samples a clip; an image is a shot of length 0.
@@ -77,8 +75,8 @@ def frames_of_shots(
     Raises:
         VideoError: the video cannot be read.
     """
-    for shot, samples, _ in _merged_shots(path, size=size, spacing=spacing, middle_box=middle_box):
-        sampled = [samples[index] for index in subsample(len(samples), max_frames)]
+    for shot, samples, _ in _merged_shots(path, size=size, middle_box=middle_box):
+        sampled = [samples[index] for index in subsample(len(samples), MAX_FRAMES)]
         pixels = np.stack([sample.pixels for sample in sampled])
         middle = min(samples, key=lambda sample: abs(sample.time - (shot.start + shot.end) / 2)).whole
         yield shot, Frames(pixels, np.array([sample.time for sample in sampled]), middle)
@@ -103,13 +101,11 @@ def frames_of_shots_by_size(
         yield parts[0][0], {size: frames for size, (_, frames) in zip(sizes, parts, strict=True)}
 
 
-def _merged_shots(
-    path: Path, *, size: int, spacing: float, middle_box: tuple[int, int] | None
-) -> Iterator[_SampledShot]:
+def _merged_shots(path: Path, *, size: int, middle_box: tuple[int, int] | None) -> Iterator[_SampledShot]:
     """Shots of at least `MIN_SECONDS`: of the two cuts around a shorter one, the weaker is dropped."""
     before: _SampledShot | None = None
     current: _SampledShot | None = None
-    for following in _raw_shots(_timed_frames(path), size=size, spacing=spacing, middle_box=middle_box):
+    for following in _raw_shots(_timed_frames(path), size=size, middle_box=middle_box):
         if current is None:
             current = following
             continue
@@ -138,7 +134,7 @@ def _merge(first: _SampledShot, second: _SampledShot) -> _SampledShot:
 
 
 def _raw_shots(
-    frames: Iterable[_TimedFrame], *, size: int, spacing: float, middle_box: tuple[int, int] | None
+    frames: Iterable[_TimedFrame], *, size: int, middle_box: tuple[int, int] | None
 ) -> Iterator[_SampledShot]:
     """Shots from each cut to the next, of at most `MAX_SECONDS`.
 
@@ -158,7 +154,7 @@ def _raw_shots(
     for (picture, time, change), is_cut in _cuts(frames):
         if previous and next_sample < time - _ROUNDING:  # the previous frame was shown at the sample's time
             sample_previous()
-            next_sample += spacing * math.ceil((time - _ROUNDING - next_sample) / spacing)
+            next_sample += SPACING * math.ceil((time - _ROUNDING - next_sample) / SPACING)
         duration = time - previous[1] if previous else 0.0
         if previous and (is_cut or time - start > MAX_SECONDS - _ROUNDING):
             end = start + MAX_SECONDS if duration > MAX_SECONDS else time

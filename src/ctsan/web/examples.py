@@ -15,10 +15,10 @@ _PREFIX = "example-"
 
 
 class Examples:
-    """Clips of a folder, by id. The ids are fixed when the server starts."""
+    """The clips, by id. The ids are fixed when the server starts."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
-        files = sorted(folder.iterdir()) if folder.is_dir() else []
+    def __init__(self) -> None:
+        files = sorted(FOLDER.iterdir()) if FOLDER.is_dir() else []
         self._files = {
             f"{_PREFIX}{file.stem}": file for file in files if file.suffix.lower() in CLIP_SUFFIXES
         }
