@@ -321,3 +321,16 @@ def test_no_module_is_imported_from_the_working_folder(
     assert "Traceback" not in result.stderr
     assert result.returncode == exit_code, result.stderr
     assert not (tmp_path / "ran").exists()
+
+
+def test_settings_are_a_table_whose_help_is_wrapped() -> None:
+    lines = ctsan("settings", "--profile", "laptop").stdout.splitlines()
+    [place] = [number for number, line in enumerate(lines) if line.startswith("model.channel_dropout ")]
+    assert lines[place].endswith("Share of feature channels dropped in training, the same ones")
+    assert lines[place + 1].strip() == "in all frames of a clip."
+    assert max(map(len, lines)) < 120
+
+
+def test_a_beam_has_a_largest_width() -> None:
+    asked = ctsan("describe", "any.mp4", "--beam", 100_000, exit_code=2)
+    assert "1<=x<=1000" in asked.stderr

@@ -76,3 +76,9 @@ def test_what_was_searched_for_is_said(library: Path) -> None:
     asked = ctsan("search", *query, "--store", library.parent, "--paths-only")
     assert "Searched for: a cat in the kitchen" in asked.stderr
     assert asked.stdout.splitlines()[0].endswith("/cat.mp4")
+
+
+def test_corrections_of_what_is_added_and_subtracted_are_said(library: Path) -> None:
+    query = ("a cat", "--plus", "a rabit", "--minus", "a kichen")
+    asked = ctsan("search", *query, "--store", library.parent, "--json")
+    assert "Searched for: a cat (read rabit as rabbit, kichen as kitchen)" in asked.stderr

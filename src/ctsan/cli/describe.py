@@ -42,13 +42,13 @@ _CLIPS = click.argument("clips", nargs=-1, required=True, type=PATH)
 @_CLIPS
 @MODELS
 @WEIGHTS
-@click.option("--beam", type=click.IntRange(min=1), help="1 is greedy [default: as the run was set].")
+@click.option("--beam", type=click.IntRange(1, 1_000), help="1 is greedy [default: as the run was set].")
 @click.option(
     "--n-best",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Sentences a clip, the best first, with the score that orders them.",
+    help="Sentences a clip, the best first, with the score that orders them; the beam is at least as wide.",
 )
 @EFFECTS
 @click.option("--scenes", is_flag=True, help="Cut long videos into shots, and describe each.")

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     "backbone if need be].",
 )
 @WEIGHTS
-@click.option("--beam", type=click.IntRange(min=1), help="1 is greedy [default: as the run was set].")
+@click.option("--beam", type=click.IntRange(1, 1_000), help="1 is greedy [default: as the run was set].")
 @click.option(
     "--reliance",
     is_flag=True,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ctsan.cli.common import concepts_to_json, print_replies
 from ctsan.cli.output import print_json, print_line
-from ctsan.errors import UsageError, VideoError, did_you_mean
+from ctsan.errors import UsageError, VideoError, did_you_mean, printable
 from ctsan.io.messages import count
 from ctsan.io.progress import progress_bar
 
@@ -112,7 +112,7 @@ def _print_scenes(
 ) -> None:
     from ctsan.subtitles import clock
 
-    place = f"{video}: " if with_name else ""
+    place = f"{printable(video)}: " if with_name else ""
     for scene in _scenes(predictor, video, _seconds(video), beam=beam):
         if as_json:
             print_json({"clip": str(video), **_line(scene)})
@@ -140,7 +140,7 @@ def _write_track(predictor: Predictor, video: Path, out: Path, *, beam: int | No
     if as_json:
         print_json({"clip": str(video), "out": str(out), "scenes": described})
     else:
-        print_line(f"{count(described, 'scene')} of {video} in {out}")
+        print_line(f"{count(described, 'scene')} of {printable(video)} in {printable(out)}")
 
 
 def _seconds(video: Path) -> int:

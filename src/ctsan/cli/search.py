@@ -156,7 +156,8 @@ def command(
 def _notes(result: SearchResult) -> Iterator[str]:
     """What was done with the query: on stderr, beside any kind of output."""
     if result.corrections:
-        yield f"Searched for: {result.searched_for}"
+        typed = ", ".join(f"{fix.typed} as {fix.read_as}" for fix in result.corrections)
+        yield f"Searched for: {result.searched_for} (read {typed})"
     if result.unknown:
         yield f"Not known to the model, and left out: {', '.join(result.unknown)}."
     for each in result.filters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from textwrap import fill
+from textwrap import wrap
 
 import click
 
@@ -46,14 +46,11 @@ def command(profile: str | None, task: str | None, as_json: bool) -> None:
         return
     rows: list[tuple[str, ...]] = []
     for section, settings in groupby(described_settings(), key=lambda setting: setting.section):
-        rows += [
-            (
-                f"{section}.{setting.name}",
-                *(_format_value(values[name][section][setting.name]) for name in profiles),
-                fill(setting.help, _HELP_WIDTH),
-            )
-            for setting in settings
-        ]
+        for setting in settings:
+            first, *more = wrap(setting.help, _HELP_WIDTH)
+            shown = (_format_value(values[name][section][setting.name]) for name in profiles)
+            rows.append((f"{section}.{setting.name}", *shown, first))
+            rows += [("",) * (len(profiles) + 1) + (line,) for line in more]
         rows.append(("",) * (len(profiles) + 2))
     print_table(rows[:-1], headers=("setting", *profiles, "what it does"))
     print_line("\nChange one with --set, for example: --set detector.num_concepts=20")

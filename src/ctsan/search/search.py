@@ -225,7 +225,13 @@ class Searcher:
             if read is None:
                 return self._page(*self._by_confidence(selection), selection, n_best, skip, min_score)
             parts = self._parts([read, *added], subtracted)
-            return self._search(read, parts, selection, n_best, skip, min_score)
+            result = self._search(read, parts, selection, n_best, skip, min_score)
+        parts_read = [*added, *subtracted]
+        return replace(
+            result,
+            corrections=result.corrections + tuple(fix for part in parts_read for fix in part.corrections),
+            unknown=result.unknown + tuple(word for part in parts_read for word in part.unknown),
+        )
 
     def _parts(self, added: Sequence[ReadQuery], subtracted: Sequence[ReadQuery]) -> list[_Part]:
         weighted = [(read, 1 / len(added)) for read in added] + [(read, -1.0) for read in subtracted]

@@ -192,7 +192,7 @@ class Catalogue:
             clips = self.searcher.newest(_NUM_CLIPS)
             errors = library.errors()
             self._overview = Overview(
-                num_files=len(library.files()),
+                num_files=len(library.files()) - len(errors),
                 num_shots=library.num_shots(),
                 unread=tuple(
                     (path, error.removeprefix(f"{path}: "))
