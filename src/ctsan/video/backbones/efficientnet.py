@@ -92,7 +92,7 @@ class InvertedBottleneck(nn.Module):
 
 
 class EfficientNetLite(nn.Module):
-    """`forward` returns the map (B, 1280, H/32, W/32); `classifier` is only part of the weights."""
+    """`forward` returns the map (B, 1280, H/32, W/32), `classify` the 1000 ImageNet scores."""
 
     def __init__(self, scale: Scale) -> None:
         super().__init__()
@@ -121,6 +121,10 @@ class EfficientNetLite(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.head(self.blocks(self.stem(x)))
         return features
+
+    def classify(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.classifier(self(x).mean(dim=(2, 3)))
+        return scores
 
 
 _RENAMES = (

@@ -45,7 +45,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """`forward` returns the map res5c (B, 2048, H/32, W/32); `fc` is only part of the weights."""
+    """`forward` returns the map res5c (B, 2048, H/32, W/32), `classify` the 1000 ImageNet scores."""
 
     def __init__(self, blocks: tuple[int, int, int, int], *, strides_first: bool) -> None:
         super().__init__()
@@ -67,6 +67,10 @@ class ResNet(nn.Module):
         for stage in range(1, 5):
             x = self.get_submodule(f"layer{stage}")(x)
         return x
+
+    def classify(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.fc(self(x).mean(dim=(2, 3)))
+        return scores
 
 
 def resnet(depth: int, state: Mapping[str, Tensor], *, strides_first: bool = False) -> ResNet:
