@@ -130,7 +130,8 @@ class _Trials:
         vector, scores = self._scores(query)
         rows = np.sort(rows)
         best = rows[np.argsort(-scores[rows], kind="stable")]
-        return self.searcher.judge_match(query, vector, best, rows)[0]
+        judged = self.searcher.judge_match(query, vector, best, rows)
+        return judged is None or judged[0]
 
     def _scores(self, query: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         if query in self._known:

@@ -16,7 +16,7 @@ from PIL import Image
 import ctsan.video.given_frames
 from commands import ctsan as real_command
 from commands import ctsan_here as ask
-from ctsan.errors import CtsanError, UsageError, VideoError
+from ctsan.errors import CtsanError, UsageError
 from ctsan.inference.ensemble import word_ids
 from ctsan.inference.loaded_model import Captioner, SentenceScorer
 from ctsan.inference.loading import load_model
@@ -128,8 +128,8 @@ def test_clips_are_ranked_by_the_real_command(runs: Runs, shapes: Path, tmp_path
     result = real_command(*arguments, *models(runs, *names), "-n", 14, "--json", exit_code=1)
     assert "16/16" in result.stderr  # the bar
     answer = json.loads(result.stdout)
-    assert list(answer) == ["query", "clips", "errors"]
-    assert answer["query"] == "a star leaves"
+    assert list(answer) == ["query", "searched_for", "clips", "errors"]
+    assert answer["query"] == answer["searched_for"] == "a star leaves"
     assert [Path(each["clip"]).name for each in answer["errors"]] == ["text.mp4", "gone.mp4"]
     assert "this is text, not a video" in answer["errors"][0]["error"]
     assert len(answer["clips"]) == 14
@@ -349,7 +349,7 @@ def test_what_cannot_be_answered_says_so(runs: Runs, clip: Path, tmp_path: Path)
         ("Choice 2 has only words that are not known", ("choose", clip, "zyx", "xyz", *choose)),
         ("A run of 'choose' is needed, and", ("choose", clip, "a star", "a heart", *rank)),
         ("The query has no words ('')", ("rank", "", clip, *rank)),
-        ("The query has only words that are not known to the model: zyx", ("rank", "zyx", clip, *rank)),
+        ("None of these words is known to the model: zyx", ("rank", "zyx", clip, *rank)),
         ("the folder is empty", ("rank", "a star", empty, *rank)),
         ("the folder contains neither clips nor a caption file", ("rank", "a star", notes, *rank)),
         ("A run of 'rank' is needed, and", ("rank", "a star", clip, *choose)),
@@ -389,7 +389,12 @@ def test_a_clip_that_cannot_be_read_gets_its_error_in_place_of_an_answer(
         assert error["error"] in capsys.readouterr().err
     with pytest.raises(SystemExit, match="1"):
         ask("rank", "a star", gone, *models(runs, "rank"), "--json")
-    assert json.loads(capsys.readouterr().out) == {"query": "a star", "clips": [], "errors": [error]}
+    assert json.loads(capsys.readouterr().out) == {
+        "query": "a star",
+        "searched_for": "a star",
+        "clips": [],
+        "errors": [error],
+    }
 
 
 def test_a_clip_to_trace_or_to_search_by_gets_its_error_as_json_too(
@@ -402,13 +407,16 @@ def test_a_clip_to_trace_or_to_search_by_gets_its_error_as_json_too(
     capsys.readouterr()
     gone = tmp_path / "gone.mp4"
     error = {"clip": str(gone), "error": f"{gone}: there is no such file. Check the path."}
-    for arguments in (("trace", gone, "-o", tmp_path / "a.png"), ("search", "--like", gone, *store)):
-        with pytest.raises(SystemExit, match="1"):
+    for arguments, exit_code in (
+        (("trace", gone, "-o", tmp_path / "a.png"), 1),
+        (("search", "--like", gone, *store), 2),  # 1 is "nothing matches"
+    ):
+        with pytest.raises(SystemExit) as stopped:
             ask(*arguments, "--json")
+        assert stopped.value.code == exit_code
         assert json.loads(capsys.readouterr().out) == error
-        with pytest.raises(VideoError, match="there is no such file"):  # for people, on stderr
-            ask(*arguments)
-        assert capsys.readouterr().out == ""
+        said = real_command(*arguments, exit_code=exit_code)  # for people, on stderr
+        assert (said.stdout, error["error"] in said.stderr) == ("", True)
 
 
 @pytest.mark.parametrize("command", ["fill", "choose", "rank"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from commands import ctsan as real_command
 from ctsan.figures.traces import choose_traces
 from ctsan.inference.onnx_model import OnnxModel
 from ctsan.inference.predictor import Predictor
@@ -120,3 +122,15 @@ def test_it_finds_the_clip_that_a_sentence_is_about(model: Predictor) -> None:
     clips = [CLIPS / name for name in SAID]
     first = [Path(model.rank(said, clips).clips[0].clip).name for said in SAID.values()]
     assert sum(name == found for name, found in zip(SAID, first, strict=True)) >= 4
+
+
+def test_a_misspelt_query_is_ranked_as_it_was_meant() -> None:
+    clips = [CLIPS / name for name in SAID]
+    ranked = {
+        query: real_command("rank", query, *clips, "--json") for query in ("a cofee cup", "a coffee cup")
+    }
+    typed, meant = (json.loads(each.stdout) for each in ranked.values())
+    assert typed["clips"] == meant["clips"]
+    assert typed["searched_for"] == meant["query"]
+    assert "Searched for: a coffee cup (read cofee as coffee)" in ranked["a cofee cup"].stderr
+    assert "Searched for" not in ranked["a coffee cup"].stderr

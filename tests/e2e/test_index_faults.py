@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from clip_making import encode
 from commands import ctsan, ctsan_here
 from ctsan.errors import StorageError, StoreError, VideoError
 from ctsan.inference import featurizer
@@ -194,10 +195,29 @@ def test_an_error_of_the_content_is_tried_again_by_a_newer_reader_only(
         monkeypatch.setattr(indexing, "reader_version", lambda: "FFmpeg 99")
         assert set(index_folders([mine], place, models=[]).errors) == {mine / "a.png"}
         assert tried == ["a.png"] * 2
-    assert index_folders([mine], place, models=[]).known == 4  # this reader has tried
+    assert index_folders([mine], place, models=[]).known == 3  # and the reader has tried the fourth
     monkeypatch.setattr(indexing, "reader_version", lambda: "FFmpeg 100")
     report = index_folders([mine], place, models=[])
     assert (report.files, report.new, report.errors) == (4, 1, {})
+
+
+def test_a_truncated_clip_is_as_long_as_what_is_left_of_it(
+    models: list[Path], place: LibraryAddress, tmp_path: Path
+) -> None:
+    """Its header still has the length of the whole. A last picture that stands for long is not missing."""
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (120, 48, 64, 3), dtype=np.uint8)
+    whole = encode(folder / "whole.avi", noise, rate=12)
+    (folder / "cut.avi").write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    encode(folder / "slides.mp4", noise[:3], seconds=(0, 4, 9.5))
+    encode(folder / "shown.mkv", noise[:3], seconds=(0, 0.5, 9.5))
+    index_folders([folder], place, models=models)
+    seconds = {hit.file.name: hit.end for hit in Searcher(place).search(QUERY).hits}
+    assert seconds["whole.avi"] == pytest.approx(10, abs=0.1)
+    assert seconds["cut.avi"] == pytest.approx(5, abs=1)
+    assert seconds["slides.mp4"] >= 9.5
+    assert seconds["shown.mkv"] >= 9.5
 
 
 def test_a_folder_that_cannot_be_listed_keeps_its_files(

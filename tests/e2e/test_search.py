@@ -188,7 +188,7 @@ def test_a_second_time_nothing_is_looked_at(
     before = content(place)
     monkeypatch.setattr(ClipFeaturizer, "engine", None)
     report = index_folders([folder], place, models=[])
-    assert (report.new, report.known, report.dropped) == (0, 11, 0)
+    assert (report.new, report.known, report.dropped) == (0, 9, 0)
     assert content(place) == before
 
 
@@ -431,7 +431,7 @@ def test_a_renamed_folder_is_known_without_decoding(
     (tmp_path / "first").rename(tmp_path / "second")
     monkeypatch.setattr(ClipFeaturizer, "engine", None)
     report = index_folders([tmp_path / "second"], place, models=[])
-    assert (report.new, report.known, report.dropped) == (0, 11, 11)
+    assert (report.new, report.known, report.dropped) == (0, 9, 11)
     names = [path for path in Library(place).files() if path.is_relative_to(tmp_path)]
     assert len(names) == 11
     assert all(path.is_relative_to(tmp_path / "second") for path in names)
@@ -611,7 +611,25 @@ def test_nothing_matches_where_the_statistic_is_below_the_threshold(
     found = searcher.search("a red circle")
     assert found.has_match
     assert found.trust == pytest.approx(model.match_accuracy)
-    assert searcher.search("a red circle", plus=["a circle"]).trust is None  # judged for a sentence alone
+    assert found.is_judged
+    both = searcher.search("a red circle", plus=["a circle"])  # judged for a sentence alone
+    assert (both.has_match, both.is_judged, both.trust) == (True, False, None)
+
+
+def test_too_few_shots_are_not_judged(
+    library: tuple[Path, Report],
+    searcher: Searcher,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("ctsan.search.search._MIN_SHOTS_TO_JUDGE", len(searcher.shots) + 1)
+    found = searcher.search("a red circle")
+    assert (found.has_match, found.is_judged, found.trust) == (True, False, None)
+    place = library[0]
+    ctsan_here("search", "a red circle", "--store", place.parent, "--library", place.name, "--json")
+    said = capsys.readouterr()
+    assert json.loads(said.out)["judged"] is False
+    assert "Whether these match was not judged" in said.err
 
 
 def test_pages_follow_each_other_and_weak_hits_are_left_out(searcher: Searcher) -> None:
@@ -672,6 +690,9 @@ def test_the_command(any_library: tuple[LibraryAddress, Report], folder: Path, t
     assert str(clip) not in {hit["file"] for hit in answer["hits"]}
     with Image.open(answer["hits"][0]["thumbnail"]) as picture:
         assert max(picture.size) == 320
+    (tmp_path / "text.mp4").write_text("no video")
+    wrong = ctsan("search", "--like", tmp_path / "text.mp4", *where, exit_code=2)  # 1 is "nothing matches"
+    assert "text.mp4: this is text, not a video" in wrong.stderr
 
 
 def test_problems_are_said(library: tuple[Path, Report], runs: Mapping[str, Path], tmp_path: Path) -> None:

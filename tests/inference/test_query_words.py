@@ -8,7 +8,8 @@ import pytest
 
 from ctsan.errors import UsageError
 from ctsan.inference.loading import load_models
-from ctsan.inference.query_words import Correction, QueryReader, nearest_spelling
+from ctsan.inference.query_words import QueryReader, nearest_spelling
+from ctsan.inference.results import Correction
 from ctsan.search.encodings import joint_embeddings
 
 
@@ -25,6 +26,7 @@ def reader() -> QueryReader:
         ("basketbal", "basketball"),
         ("a guitarr", "a guitar"),
         ("an umberella", "an umbrella"),
+        ("a mann with a dogg", "a man with a dog"),  # doubled letters come first, also for short words
         ("snowboardtrick", "snowboard trick"),
         ("a skatebord on the steet", "a skateboard on the street"),
         ("a man's ice-cream-bowl", "a man's ice cream bowl"),
@@ -60,10 +62,22 @@ def test_words_without_anything_near_them_are_named(reader: QueryReader) -> None
         reader.read("?!")
 
 
-@pytest.mark.parametrize("query", ["ein Hund läuft durch den Schnee", "un perro corre por la nieve"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ein Hund läuft durch den Schnee",
+        "un perro corre por la nieve",
+        "un homme joue au tennis",  # near English words, and some that are in the vocabulary
+        "eine Katze",
+    ],
+)
 def test_another_language_gets_one_sentence(reader: QueryReader, query: str) -> None:
     with pytest.raises(UsageError, match=r"another language\. Ask in that of the training captions"):
         reader.read(query)
+
+
+def test_two_misspelt_words_are_not_another_language(reader: QueryReader) -> None:
+    assert reader.read("motorcyle kichen").text == "motorcycle kitchen"
 
 
 @pytest.mark.parametrize("query", ["собака бежит", "犬が走る", "الكلب يجري"])

@@ -236,10 +236,15 @@ def test_a_network_that_moved_is_found_by_its_weights_or_named_with_what_brings_
     assert backbone_of(recipe).weights == moved
 
 
-def test_weights_for_one_run_leave_the_others_theirs(tmp_path: Path) -> None:
+def test_weights_for_one_run_leave_the_others_theirs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = write_graph(tmp_path / "net.onnx")
     carried = as_a_run_has_it(find_backbone("efficientnet-lite0"))
     assert backbone_of(carried, path).digest == carried.details["weights"]
+    assert f"{path}: not used for efficientnet-lite0" in caplog.text
+    with pytest.raises(UsageError, match="gone.onnx: there is no such file"):
+        backbone_of(carried, tmp_path / "gone.onnx")
 
 
 def test_a_digest_in_a_run_is_no_path(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ctsan.runs.pack_folder import DEFAULT
 
 if TYPE_CHECKING:
     from ctsan.inference.predictor import Predictor
-    from ctsan.inference.results import Attention, Concept, Effects
+    from ctsan.inference.results import Attention, Concept, Correction, Effects
 
 PATH = click.Path(path_type=Path)
 MODEL = click.option(
@@ -80,10 +80,7 @@ def print_replies(replies: Iterable[Reply | VideoError], as_json: bool) -> None:
     for reply in replies:
         if isinstance(reply, VideoError):
             failed = True
-            if as_json:
-                print_json({"clip": str(reply.path), "error": str(reply)})
-            else:
-                warn(str(reply))
+            print_error(reply, as_json)
         elif as_json:
             print_json(reply.line)
         else:
@@ -91,6 +88,13 @@ def print_replies(replies: Iterable[Reply | VideoError], as_json: bool) -> None:
                 print_line(printable(line))
     if failed:
         raise SystemExit(1)
+
+
+def print_error(error: VideoError, as_json: bool) -> None:
+    if as_json:
+        print_json({"clip": str(error.path), "error": str(error)})
+    else:
+        warn(str(error))
 
 
 @contextmanager
@@ -101,7 +105,8 @@ def errors_in_json(as_json: bool) -> Iterator[None]:
     except VideoError as error:
         if not as_json:
             raise
-        print_replies([error], as_json)  # and exit code 1
+        print_error(error, as_json)
+        raise SystemExit(1) from None
 
 
 def clip_files(paths: Sequence[Path]) -> list[Path]:
@@ -124,6 +129,12 @@ def clip_files(paths: Sequence[Path]) -> list[Path]:
 def warn_of_unknown(words: Sequence[str]) -> None:
     if words:
         warn(f"Not known to the model, and read as if they were any word: {', '.join(words)}.")
+
+
+def correction_line(searched_for: str, corrections: Sequence[Correction]) -> list[str]:
+    """Format what a misspelt query was read as; no line if nothing was corrected."""
+    typed = ", ".join(f"{each.typed} as {each.read_as}" for each in corrections)
+    return [f"Searched for: {searched_for} (read {typed})"] if corrections else []
 
 
 def concepts_to_json(concepts: Sequence[Concept]) -> list[dict[str, object]]:

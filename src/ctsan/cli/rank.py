@@ -20,12 +20,13 @@ from ctsan.cli.common import (
     concept_line,
     concept_words,
     concepts_to_json,
+    correction_line,
     print_answer,
     warn_of_unknown,
 )
 from ctsan.cli.output import print_json, print_line
 from ctsan.errors import printable
-from ctsan.io.messages import warn
+from ctsan.io.messages import inform, warn
 from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def _rank_clips(
     predictor = Predictor.load(*models, weights=weights)
     with progress_bar(len(clips), what="looking") as bar:
         ranking = predictor.rank(query, clips, n_best=n_best, attention=attention, on_clip=bar.update)
+    for line in correction_line(ranking.searched_for, ranking.corrections):
+        inform(line)
     warn_of_unknown(ranking.unknown)
     if as_json:
         listed = [
@@ -114,7 +117,14 @@ def _rank_clips(
             for ranked in ranking.clips
         ]
         errors = [{"clip": str(error.path), "error": str(error)} for error in ranking.errors]
-        print_json({"query": query, "clips": listed, **({"errors": errors} if errors else {})})
+        print_json(
+            {
+                "query": query,
+                "searched_for": ranking.searched_for,
+                "clips": listed,
+                **({"errors": errors} if errors else {}),
+            }
+        )
     else:
         for ranked in ranking.clips:
             words = f"  ({concept_words(ranked.concepts[:_SHOWN])})" if ranked.concepts else ""

@@ -14,11 +14,12 @@ from ctsan.cli.common import (
     WEIGHTS,
     concept_words,
     concepts_to_json,
-    errors_in_json,
+    correction_line,
+    print_error,
 )
 from ctsan.cli.index import LIBRARY, STORE
 from ctsan.cli.output import print_json, print_line, print_path
-from ctsan.errors import printable
+from ctsan.errors import VideoError, printable
 from ctsan.io.messages import count, inform, warn
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def command(
 
     searcher = Searcher(library_address(name, store), models=models, weights=weights)
     if likes:
-        with errors_in_json(as_json):
+        try:
             result = searcher.like(
                 likes[0],
                 also=likes[1:],
@@ -126,6 +127,9 @@ def command(
                 min_score=min_score,
                 exclude_itself=True,
             )
+        except VideoError as error:
+            print_error(error, as_json)
+            raise SystemExit(2) from None  # 1 is "nothing matches"
     else:
         result = searcher.search(
             query,
@@ -155,11 +159,12 @@ def command(
 
 def _notes(result: SearchResult) -> Iterator[str]:
     """What was done with the query: on stderr, beside any kind of output."""
-    if result.corrections:
-        typed = ", ".join(f"{fix.typed} as {fix.read_as}" for fix in result.corrections)
-        yield f"Searched for: {result.searched_for} (read {typed})"
+    if result.searched_for is not None:
+        yield from correction_line(result.searched_for, result.corrections)
     if result.unknown:
         yield f"Not known to the model, and left out: {', '.join(result.unknown)}."
+    if result.searched_for is not None and result.hits and not result.is_judged:
+        yield "Whether these match was not judged, only which come nearest."
     for each in result.filters:
         read_as = "" if each.read_as == each.word.lower() else f" (for {each.word!r})"
         verb = "may show" if each.is_excluded else "show"
@@ -192,6 +197,7 @@ def _to_json(
         "allowed": result.num_allowed,
         "skipped": result.skipped,
         "match": result.has_match,
+        "judged": result.is_judged,
         "trust": None if result.trust is None else round(result.trust, 3),
         "hits": [_hit_to_json(hit, pictures.get(place)) for place, hit in enumerate(result.hits)],
     }
@@ -250,7 +256,6 @@ def _clock(seconds: float) -> str:
 
 def _write_thumbnails(result: SearchResult, folder: Path) -> dict[int, Path]:
     """Write the middle frame of each hit, keyed by its position; skips files that cannot be read."""
-    from ctsan.errors import VideoError
     from ctsan.search.thumbnails import write_thumbnail
 
     written = {}

@@ -37,6 +37,7 @@ from ctsan.inference.loaded_model import (
     concatenate,
 )
 from ctsan.inference.loading import load_models
+from ctsan.inference.query_words import QueryReader
 from ctsan.inference.results import (
     Answer,
     Attention,
@@ -339,18 +340,20 @@ class Predictor:
     ) -> Ranking:
         """Rank clips by how well they match a query, best first; unreadable clips are listed separately.
 
-        Clips are encoded one at a time, and only their encodings are kept.
+        Misspelt words of the query are corrected, as in `Searcher.search`. Clips are encoded one at a time,
+        and only their encodings are kept.
 
         Args:
             n_best: number of clips to return; all by default.
             on_clip: called after each clip.
 
         Raises:
-            UsageError: no run can rank, there are no clips, or the query has no known word.
+            UsageError: no run can rank, there are no clips, or the query has no known word or seems to be in
+                another language.
         """
         models = [model for model in self._asked("rank") if isinstance(model, SentenceScorer)]
-        unknown = unknown_words(models, {"The query": query})
-        models = models_covering_query(models, query)  # the other models do not affect the scores
+        read = QueryReader(models).read(query)
+        models = models_covering_query(models, read.text)  # the other models do not affect the scores
         seen: list[tuple[str, tuple[Concept, ...]]] = []
         parts: list[list[ClipEncoding]] = []
         errors = []
@@ -367,11 +370,11 @@ class Predictor:
         ranked = []
         if seen:
             encodings = [concatenate(of_model) for of_model in zip(*parts, strict=True)]
-            scores = score_queries(models, encodings, [query])[0]
+            scores = score_queries(models, encodings, [read.text])[0]
             for place in np.argsort(-scores, kind="stable")[:n_best].tolist():
-                weights = reading_attentions(models, parts[place], [query])[0] if attention else ()
+                weights = reading_attentions(models, parts[place], [read.text])[0] if attention else ()
                 ranked.append(RankedClip(seen[place][0], float(scores[place]), seen[place][1], weights))
-        return Ranking(query, tuple(ranked), tuple(errors), unknown)
+        return Ranking(query, tuple(ranked), tuple(errors), read.unknown, read.text, read.corrections)
 
     def embed_clip(self, clip: AnyClip) -> Floats:
         """Embed a clip with the joint embedding, as a unit vector; several runs' vectors are concatenated.

@@ -9,27 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from ctsan.errors import UsageError
 from ctsan.inference.loaded_model import LoadedModel
+from ctsan.inference.results import Correction
 from ctsan.text.tokens import tokenize
 
 _MIN_LETTERS = 4  # of a word that is corrected
+_MIN_LETTERS_DOUBLED = 3  # of what it is corrected to, if one letter was typed twice; else as many
 _MIN_LETTERS_TWICE = 7  # of one that may differ in two letters
 _RARE = 20  # known words with fewer mentions in captions may be misspelt
 _COMMON = 100  # mentions of what a rare known word is corrected to, and times as many as its own
 _LEAST = 4  # mentions of what an unknown word is corrected to: rarer words are more often misspelt themselves
 _COMMON_PIECE = 20  # mentions of a piece of a compound
 _MIN_PIECE = 3  # letters
-_MIN_TOLD_LANGUAGE = 3  # words from which the language of a query is judged
-_MIN_KNOWN = 0.5  # share of them
+_MIN_MENTIONED = 0.5  # share of the words of a query that captions mention, else it is in another language
 _MIN_VOCABULARY = 5_000  # words of a vocabulary that tells a language
-
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    typed: str
-    read_as: str  # one word, or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +62,8 @@ class QueryReader:
         words = tokenize(query)
         if not words:
             raise UsageError(f"The query has no words ({query!r}). Write a sentence, such as 'a dog runs'.")
-        self._check_language(words)
         read = [(word, self.correct(word)) for word in words]
+        self._check_language(read)
         corrections = tuple(
             dict.fromkeys(Correction(word, other) for word, other in read if other not in (word, None))
         )
@@ -93,8 +89,13 @@ class QueryReader:
             return None
         return self._best(word, 1) or self._split(word) or self._best(word, 2)
 
-    def _check_language(self, words: Sequence[str]) -> None:
-        """Raise an error if hardly any word is known, or if they are in another script."""
+    def _check_language(self, read: Sequence[tuple[str, str | None]]) -> None:
+        """Raise an error if captions mention hardly any word, or if the words are in another script.
+
+        Words of a vocabulary that captions do not mention come with its word vectors, and some of those are
+        of other languages. Of two words, one must also have nothing near it: else both may be misspelt.
+        """
+        words = [word for word, _ in read]
         if len(self.counts) < _MIN_VOCABULARY:
             return
         foreign = [word for word in words if not any(letter < "ɐ" for letter in word if letter.isalpha())]
@@ -104,13 +105,15 @@ class QueryReader:
                 "The query is in a script of which the model knows no words. Ask in the language of its "
                 "training captions, which for the bundled model is English."
             )
-        known = [word for word in words if word in self.counts or not word.isalpha()]
-        if len(words) >= _MIN_TOLD_LANGUAGE and len(known) < _MIN_KNOWN * len(words):
-            strange = ", ".join(word for word in words if word not in self.counts)
+        strange = [word for word in words if word.isalpha() and not self.counts.get(word)]
+        has_unknown = any(other is None for _, other in read)
+        if len(words) - len(strange) < _MIN_MENTIONED * len(words) and (
+            len(words) > 2 or (len(words) == 2 and has_unknown)
+        ):
             raise UsageError(
-                f"Hardly any word of the query is known to the model (unknown: {strange}), so it may be in "
-                "another language. Ask in that of the training captions, which for the bundled model is "
-                "English."
+                f"Hardly any word of the query is in the training captions (not in them: "
+                f"{', '.join(dict.fromkeys(strange))}), so it may be in another language. Ask in that of the "
+                "training captions, which for the bundled model is English."
             )
 
     def _misspelt(self, word: str) -> str | None:
@@ -132,10 +135,24 @@ class QueryReader:
     def _best(self, word: str, distance: int) -> str | None:
         if distance == 2 and len(word) < _MIN_LETTERS_TWICE:
             return None
-        near = self._suggest(word, distance)
+        once = _with_each_doubled_letter_once(word)
+        near = [
+            (other, apart)
+            for other, apart in self._suggest(word, distance)
+            if len(other) >= _MIN_LETTERS or other in once
+        ]
         if not near:
             return None
-        return min(near, key=lambda each: (each[1], each[0][0] != word[0], -self.counts[each[0]], each[0]))[0]
+        return min(
+            near,
+            key=lambda each: (
+                each[1],
+                each[0] not in once,
+                each[0][0] != word[0],
+                -self.counts[each[0]],
+                each[0],
+            ),
+        )[0]
 
     def _split(self, word: str) -> str | None:
         """Two common words that are written together."""
@@ -153,8 +170,17 @@ class QueryReader:
         return [
             word
             for word, count in self.counts.items()
-            if count >= _LEAST and len(word) >= _MIN_LETTERS and word.isalpha()
+            if count >= _LEAST and len(word) >= _MIN_LETTERS_DOUBLED and word.isalpha()
         ]
+
+
+def _with_each_doubled_letter_once(word: str) -> set[str]:
+    """The word without one of two equal letters in a row, for each such pair."""
+    return {
+        word[:place] + word[place + 1 :]
+        for place, (letter, following) in enumerate(pairwise(word))
+        if letter == following
+    }
 
 
 def nearest_spelling(word: str, among: Sequence[str]) -> str | None:

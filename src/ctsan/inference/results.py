@@ -215,6 +215,14 @@ class RankedClip:
 
 
 @dataclass(frozen=True, slots=True)
+class Correction:
+    """A word of a query that was read as another."""
+
+    typed: str
+    read_as: str  # one word, or two
+
+
+@dataclass(frozen=True, slots=True)
 class Ranking:
     """Clips that match a query, best first, and the errors of those that could not be read."""
 
@@ -222,6 +230,8 @@ class Ranking:
     clips: tuple[RankedClip, ...]
     errors: tuple[VideoError, ...]
     unknown: tuple[str, ...]
+    searched_for: str  # the query as it was read
+    corrections: tuple[Correction, ...]  # typed words that were read as others
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class Report:
     files: int  # searchable
     shots: int
     new: int  # files decoded in this call
-    known: int
+    known: int  # of the searchable files in the given folders, those that were not decoded
     dropped: int
     seconds: float
     errors: dict[Path, str]
@@ -163,14 +163,15 @@ def index_folders(
         gone += find_missing(set(store.copies()).difference(files, gone), unmounted)
         store.drop(gone)
         store.optimise()
-        errors = store.errors()
+        unreadable = store.errors()
+        errors = dict(unreadable)
         errors |= {outcome.file: outcome.error for outcome in outcomes if outcome.error}
         errors |= {problem.file: str(problem) for problem in problems}
         return Report(
-            files=len(store.files()) - len(store.errors()),
+            files=len(store.files()) - len(unreadable),
             shots=store.num_shots(),
             new=sum(not outcome.is_known and outcome.error is None for outcome in outcomes),
-            known=sum(outcome.is_known for outcome in outcomes),
+            known=sum(outcome.is_known and outcome.file not in unreadable for outcome in outcomes),
             dropped=len(gone),
             seconds=time.monotonic() - started,
             errors=errors,

@@ -20,8 +20,8 @@ from ctsan.inference.ensemble import (
     models_covering_query,
 )
 from ctsan.inference.loaded_model import LoadedModel
-from ctsan.inference.query_words import Correction, QueryReader, ReadQuery
-from ctsan.inference.results import Concept
+from ctsan.inference.query_words import QueryReader, ReadQuery
+from ctsan.inference.results import Concept, Correction
 from ctsan.search.encodings import (
     Vector,
     concept_words,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 NUM_CANDIDATES = 100  # shots that the first stage passes on
 
-_MIN_SHOTS_TO_JUDGE = 10  # in smaller libraries `has_match` is always True
+_MIN_SHOTS_TO_JUDGE = 10  # among fewer, a match is not judged
 _SAMPLE_SIZE = 1000  # shots that estimate how a query scores in general
 _MOST_COPIES = 50  # shots of a clip, and of copies of it, that are looked for to leave them out
 _SAME_CLIP = 0.9999  # least cosine of a clip with itself, in half precision
@@ -83,6 +83,7 @@ class SearchResult:
 
     hits: tuple[Hit, ...]
     has_match: bool  # False: probably nothing matches, or there are no hits
+    is_judged: bool  # False: a match is not judged, because of no or several sentences, or too few shots
     trust: float | None  # accuracy of `has_match` on validation sentences; None for a word, or if not judged
     unknown: tuple[str, ...] = ()  # query words that no run has in its vocabulary
     searched_for: str | None = None  # the query as it was read; None without one
@@ -255,7 +256,7 @@ class Searcher:
         )
         order = np.argsort(-scores, kind="stable")
         rows, scores = rows[order], scores[order]
-        judged: tuple[bool, float | None] = (True, None)
+        judged = None
         if len(parts) == 1:
             sample = self.shots.sample(_SAMPLE_SIZE, selection.where)
             judged = self.judge_match(read.text, vector, rows, sample, selection.count)
@@ -279,7 +280,7 @@ class Searcher:
         skip: int,
         min_score: float | None,
         read: ReadQuery | None = None,
-        judged: tuple[bool, float | None] = (True, None),
+        judged: tuple[bool, float | None] | None = None,
     ) -> SearchResult:
         """The result with some of the rows, which are given best first."""
         if min_score is not None:
@@ -289,8 +290,9 @@ class Searcher:
         hits = self._hits(rows[page], scores[page].tolist(), asked)
         return SearchResult(
             hits,
-            has_match=judged[0] and bool(hits),
-            trust=judged[1],
+            has_match=bool(hits) and (judged is None or judged[0]),
+            is_judged=judged is not None,
+            trust=None if judged is None else judged[1],
             unknown=() if read is None else read.unknown,
             searched_for=None if read is None else read.text,
             corrections=() if read is None else read.corrections,
@@ -483,10 +485,11 @@ class Searcher:
         best_rows: NDArray[np.int64],
         among: NDArray[np.int64],
         num_among: int | None = None,
-    ) -> tuple[bool, float | None]:
+    ) -> tuple[bool, float | None] | None:
         """Whether the query has a match among some rows, and the accuracy of that on validation sentences.
 
-        A single word is judged hardly better than by chance (docs/search.md): its accuracy is None.
+        None if they are too few, or the runs were trained without a threshold. A single word is judged
+        hardly better than by chance (docs/search.md): its accuracy is None.
 
         Args:
             best_rows: best first.
@@ -497,7 +500,7 @@ class Searcher:
         models = models_covering_query(self._embeddings, query)
         top_k = min(model.settings.retrieval.match_top_k for model in models)
         if num_among < _MIN_SHOTS_TO_JUDGE or top_k == 0:
-            return True, None
+            return None
         best = self.scores(query, vector, best_rows[:top_k], standardise=True)
         sample = self.scores(query, vector, among[:: max(1, len(among) // _SAMPLE_SIZE)], standardise=True)
         statistic = float(best.mean() + sample.mean())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,7 @@ from ctsan import __version__
 from ctsan.errors import VideoError
 from ctsan.inference.featurizer import ClipFeatures, ClipFeaturizer, NeedsFeatures
 from ctsan.search.thumbnails import THUMBNAIL_BOX, encode_thumbnail
+from ctsan.video.frames import SPACING, packets_duration
 from ctsan.video.shots import MAX_SECONDS, Shot
 from ctsan.video.suffixes import reads_heic
 
@@ -83,8 +85,7 @@ def _segment_short(
                 if isinstance(features, VideoError):
                     yield _failure(clip.path, features)
                 else:
-                    seconds = max(clip.seconds, float(features.times[-1] - features.times[0]))
-                    yield _segment(clip.path, Shot(0.0, seconds), features)
+                    yield _segment(clip.path, Shot(0.0, _seconds(clip, features)), features)
         except OSError as error:  # the file went away while it was read; go on behind it
             yield _failure(waiting.popleft().path, error)
 
@@ -98,6 +99,16 @@ def _segment_long(
                 yield _segment(clip.path, shot, features)
         except (VideoError, OSError) as error:
             yield _failure(clip.path, error)
+
+
+def _seconds(clip: NewClip, features: ClipFeatures) -> float:
+    """The duration of a short clip: that of its header, unless it is truncated."""
+    seconds = clip.seconds
+    last_sample = float(features.times[-1] - features.times[0])
+    if seconds - last_sample > 2 * SPACING:  # or its last picture stands for long
+        with suppress(VideoError, OSError):  # it went away: indexing notices that later
+            seconds = packets_duration(clip.path) or seconds
+    return max(seconds, last_sample)
 
 
 def _segment(path: Path, shot: Shot, features: ClipFeatures) -> Segment:

@@ -115,6 +115,24 @@ def probe(path: Path) -> VideoInfo:
         )
 
 
+def packets_duration(path: Path) -> float:
+    """The time from the first timestamp to the last, without decoding; 0 without timestamps.
+
+    Of a truncated file this is what is left; its header may still have the duration of the whole.
+
+    Raises:
+        VideoError: it cannot be read.
+    """
+    first, last = math.inf, -math.inf
+    with open_video(path) as (container, stream):
+        for packet in packets(container, stream):
+            if packet.pts is not None and packet.time_base is not None:
+                start, stop = packet.pts, packet.pts + max(packet.duration or 0, 0)
+                first = min(first, float(start * packet.time_base))
+                last = max(last, float(stop * packet.time_base))
+    return min(last - first, _LATEST) if first <= last else 0.0
+
+
 def sample_frames(
     path: Path,
     *,
@@ -279,7 +297,7 @@ def _duration(path: Path, container: InputContainer, stream: VideoStream) -> flo
     for duration in (_declared_duration(stream), _tagged_duration(stream)):
         if duration is not None and 0 < duration <= _LATEST:
             return duration
-    return _packets_duration(path)
+    return packets_duration(path)
 
 
 def _declared_duration(stream: VideoStream) -> float | None:
@@ -298,18 +316,6 @@ def _tagged_duration(stream: VideoStream) -> float | None:
         return None
     end = 3600 * int(match[1]) + 60 * int(match[2]) + float(match[3])
     return end - float((stream.start_time or 0) * (stream.time_base or 0))
-
-
-def _packets_duration(path: Path) -> float:
-    """The time from the first timestamp to the last; 0 without timestamps."""
-    first, last = math.inf, -math.inf
-    with open_video(path) as (container, stream):
-        for packet in packets(container, stream):
-            if packet.pts is not None and packet.time_base is not None:
-                start, stop = packet.pts, packet.pts + max(packet.duration or 0, 0)
-                first = min(first, float(start * packet.time_base))
-                last = max(last, float(stop * packet.time_base))
-    return min(last - first, _LATEST) if first <= last else 0.0
 
 
 def _upright_pixels(

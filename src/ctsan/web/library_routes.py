@@ -91,6 +91,7 @@ async def search(
     result, ids, words = await service.run_queued(run)
     return schema.SearchAnswer(
         has_match=result.has_match,
+        is_judged=result.is_judged,
         trust=result.trust,
         unknown=list(result.unknown),
         searched_for=result.searched_for,

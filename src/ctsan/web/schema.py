@@ -197,6 +197,9 @@ class WordCount(BaseModel):
 
 class SearchAnswer(BaseModel):
     has_match: bool = Field(description="False if probably nothing in the library matches.")
+    is_judged: bool = Field(
+        description="False for a clip, and among too few shots: `has_match` says nothing."
+    )
     trust: float | None = Field(
         description="Accuracy of `has_match` on validation sentences; null for a word, or if not judged."
     )

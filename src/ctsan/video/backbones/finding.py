@@ -11,6 +11,7 @@ from typing import Any
 
 from ctsan.errors import StorageError, UsageError, did_you_mean
 from ctsan.io.atomic import write_json
+from ctsan.io.messages import warn
 from ctsan.io.paths import cache_folder
 from ctsan.io.reading import DamagedFileError, read_json_object
 from ctsan.video.backbones.registry import BACKBONES
@@ -60,12 +61,17 @@ def backbone_of(recipe: Recipe, weights: Path | None = None) -> Backbone:
     """The network that computed features, with the same weights.
 
     Args:
-        weights: tried first, then the packaged weights, then the last known path.
+        weights: tried first, then the packaged weights, then the last known path. Where they are not used,
+            a warning says so: another run may need them.
 
     Raises:
         UsageError: the features were imported, or the weights are not found.
     """
     check_computable(recipe)
+    if weights is not None and not weights.exists():
+        raise UsageError(
+            f"{weights}: there is no such file. Give the weights of {recipe.backbone}, or omit --weights."
+        )
     digest = str(recipe.details.get("weights"))
     spec = BACKBONES.get(recipe.backbone) or _spec_of(recipe)
     packaged = spec.packaged() if spec.packaged else None
@@ -75,12 +81,13 @@ def backbone_of(recipe: Recipe, weights: Path | None = None) -> Backbone:
         if _digest(recipe.backbone, path) == digest:
             if recipe.backbone in BACKBONES:
                 spec = _with_metadata(spec, path)
+            if weights is not None and path != weights:
+                warn(f"{weights}: not used for {recipe.backbone}, whose features were made with {path}.")
             backbone = Backbone(spec, path, digest)
             return backbone if path == packaged else _with_saved_path(backbone)
     if weights is not None:
-        what = "not the weights" if weights.exists() else "there is no such file, so not the weights"
         raise UsageError(
-            f"{weights}: {what} that the model's features were made with ({recipe.backbone}, sha256 "
+            f"{weights}: not the weights that the model's features were made with ({recipe.backbone}, sha256 "
             f"{digest[:16]}…). Give the same: --weights FILE"
         )
     raise UsageError(_missing(recipe, digest))

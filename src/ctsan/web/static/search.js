@@ -96,7 +96,7 @@ export class SearchView {
     announce(`Nothing found. ${error.message}`);
   }
 
-  #show({ hits, isLast, has_match, trust, ...answer }, search, kept) {
+  #show({ hits, isLast, has_match, is_judged, trust, ...answer }, search, kept) {
     if (kept) {
       this.#addCards(hits, search, isLast);
       return;
@@ -116,6 +116,7 @@ export class SearchView {
     if (answer.unknown.length) notes.push(`The model does not know ${answer.unknown.map((word) => `“${word}”`).join(", ")}.`);
     if (isNothing && hits.length && trust) notes.push(`Such a verdict was right for ${Math.round(100 * trust)} % of validation sentences.`);
     if (isUnsure) notes.push("A single word is hard to judge, a sentence less so.");
+    if (answer.searched_for !== null && hits.length && !is_judged) notes.push("Whether these match was not judged, only which come nearest.");
     if (!hits.length && isFiltered) notes.push("Take back a filter to see more.");
     this.#note("found-note", notes.join(" "));
     byId("closest").hidden = !isNothing || !hits.length;
