@@ -165,10 +165,10 @@ def _notes(result: SearchResult) -> Iterator[str]:
         yield f"Not known to the model, and left out: {', '.join(result.unknown)}."
     if result.searched_for is not None and result.hits and not result.is_judged:
         yield "Whether these match was not judged, only which come nearest."
-    for each in result.filters:
-        read_as = "" if each.read_as == each.word.lower() else f" (for {each.word!r})"
-        verb = "may show" if each.is_excluded else "show"
-        yield f"{each.num_shots:,} of {count(result.num_shots, 'shot')} {verb} {each.read_as}{read_as}"
+    for applied in result.filters:
+        read_as = "" if applied.read_as == applied.word.lower() else f" (for {applied.word!r})"
+        verb = "may show" if applied.is_excluded else "show"
+        yield f"{applied.num_shots:,} of {count(result.num_shots, 'shot')} {verb} {applied.read_as}{read_as}"
 
 
 def _to_json(
@@ -186,12 +186,12 @@ def _to_json(
         "unknown": list(result.unknown),
         "filters": [
             {
-                "word": each.word,
-                "read_as": each.read_as,
-                "excluded": each.is_excluded,
-                "shots": each.num_shots,
+                "word": applied.word,
+                "read_as": applied.read_as,
+                "excluded": applied.is_excluded,
+                "shots": applied.num_shots,
             }
-            for each in result.filters
+            for applied in result.filters
         ],
         "shots": result.num_shots,
         "allowed": result.num_allowed,

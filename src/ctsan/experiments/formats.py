@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctsan.experiments.layout import TASK_TITLES, Column
-from ctsan.experiments.paper import others
+from ctsan.experiments.paper import published_entries
 from ctsan.experiments.results import FEWEST_SEEDS, Cell, Checked, FilledTable, Results
 from ctsan.experiments.systems import label_of
 
@@ -74,7 +74,7 @@ def _markdown(results: Results, title: str, facts: list[tuple[str, str]]) -> Ite
                 for cell, column in zip(row.cells, filled.table.columns, strict=True)
             ]
             yield f"| {row.label} | {' | '.join(cells)} |"
-        for name, figures in others(*filled.table.others).items():
+        for name, figures in published_entries(*filled.table.published).items():
             cells = [
                 "" if value is None else f"*{number(value, column)}*"
                 for column in filled.table.columns
@@ -123,7 +123,7 @@ def _latex(filled: FilledTable) -> Iterator[str]:
         yield " & ".join([_escaped(row.label), *ours]) + r" \\"
         if any(papers):
             yield " & ".join([_grey(r"\quad paper, on LSMDC"), *papers]) + r" \\"
-    for name, figures in others(*filled.table.others).items():
+    for name, figures in published_entries(*filled.table.published).items():
         published = [
             "" if value is None else _grey(number(value, column))
             for column in columns
@@ -185,7 +185,7 @@ def as_json(results: Results, facts: list[tuple[str, str]]) -> dict[str, Any]:
                     }
                     for row in filled.rows
                 },
-                "published_on_lsmdc": others(*filled.table.others),
+                "published_on_lsmdc": published_entries(*filled.table.published),
             }
             for filled in results.tables
         },

@@ -32,7 +32,7 @@ class Table:
     about: str
     rows: tuple[str, ...]  # systems and ensembles
     columns: tuple[Column, ...]
-    others: tuple[MeasuredTask, ...] = ()  # tasks whose other published entries are listed below
+    published: tuple[MeasuredTask, ...] = ()  # tasks whose other published entries are listed below
 
 
 _CAPTIONS = (
@@ -102,7 +102,7 @@ TABLES: dict[str, Table] = {
                 "simple-blstm-clip",
             ),
             columns=(*_CAPTIONS, _DIFFERENT, _BLANK),
-            others=("describe", "fill"),
+            published=("describe", "fill"),
         ),
         Table(
             name="choice-retrieval",
@@ -117,7 +117,7 @@ TABLES: dict[str, Table] = {
                 "dual-encoder",
             ),
             columns=(_CHOICE, *_RANKS),
-            others=("choose", "rank"),
+            published=("choose", "rank"),
         ),
         Table(
             name="concept-words",

@@ -8,7 +8,7 @@ from html import escape
 
 from ctsan.experiments.formats import CLAIMS_READING, READING, compared, figure_text, number
 from ctsan.experiments.layout import TASK_TITLES, Column
-from ctsan.experiments.paper import COMPARED_BY, others
+from ctsan.experiments.paper import COMPARED_BY, published_entries
 from ctsan.experiments.plots import Line, curves, dot_plot
 from ctsan.experiments.results import Cell, Checked, FilledTable, Results
 from ctsan.experiments.showing import RULE, ComparedExample
@@ -117,7 +117,7 @@ def _table(filled: FilledTable) -> Iterator[str]:
     for row in filled.rows:
         cells = (_cell(cell, column) for cell, column in zip(row.cells, table.columns, strict=True))
         yield f"<tr><th>{escape(row.label)}</th>{''.join(cells)}</tr>"
-    for name, figures in others(*table.others).items():
+    for name, figures in published_entries(*table.published).items():
         values = [figures.get(column.task, {}).get(column.metric) for column in table.columns]
         cells = (
             f"<td>{'' if value is None else number(value, column)}</td>"
@@ -125,7 +125,7 @@ def _table(filled: FilledTable) -> Iterator[str]:
         )
         yield f'<tr class="published"><th>{escape(name)} <small>LSMDC</small></th>{"".join(cells)}</tr>'
     yield "</tbody></table></div>"
-    if table.others:
+    if table.published:
         yield "<p class='small'>Rows in grey are published entries of LSMDC 2016, on that corpus only.</p>"
     yield '<div class="plots">'
     for column in table.columns:
@@ -191,7 +191,7 @@ def _examples(examples: Mapping[MeasuredTask, Sequence[ComparedExample]]) -> Ite
             if example.concepts:
                 yield f'<ul class="words">{"".join(map(concept_html, example.concepts))}</ul>'
             other_answers = "; ".join(
-                f"{escape(name)}: {escape(text)}" for name, text in compared_example.others
+                f"{escape(name)}: {escape(text)}" for name, text in compared_example.answers
             )
             yield f"<p class='small'>{other_answers}</p></article>" if other_answers else "</article>"
     yield "</section>"

@@ -49,7 +49,7 @@ def figure(system: str, task: MeasuredTask, metric: str) -> float | None:
     return _paper()["systems"].get(system, {}).get(task, {}).get(metric)
 
 
-def others(*tasks: MeasuredTask) -> dict[str, dict[str, dict[str, float]]]:
+def published_entries(*tasks: MeasuredTask) -> dict[str, dict[str, dict[str, float]]]:
     """Return other challenge entries with figures for these tasks: by name, task and metric."""
     return {
         name: figures

@@ -137,14 +137,14 @@ def measure_all(
         for seed, sources in enumerate(with_others.get((row, task), ())):
             metric, by_metric = TASKS[task].primary_metric, statistics[seed]
             by_metric[reliance_metric(metric, "own")] = by_metric[metric]
-            for source, other in sources.items():
+            for source, source_answers in sources.items():
                 source_statistics = (
                     judged[f"{row}/{seed}/{source}"].statistics
                     if task == "describe"
-                    else item_statistics(task, other)
+                    else item_statistics(task, source_answers)
                 )
                 by_metric[reliance_metric(metric, source)] = source_statistics[metric]
-                by_metric[changed_metric(source)] = changed_share(task, seeds[seed], other)
+                by_metric[changed_metric(source)] = changed_share(task, seeds[seed], source_answers)
         measured[row, task] = Measured(tuple(statistics), tuple(plain), tuple(seeds[0]) if seeds else ())
     return measured, notes
 
@@ -232,7 +232,7 @@ def _filled(
         cells = []
         for column, cells_by_row in zip(table.columns, columns, strict=True):
             cell = cells_by_row.get(name)
-            means = [other.mean for other in cells_by_row.values() if other is not None]
+            means = [row_cell.mean for row_cell in cells_by_row.values() if row_cell is not None]
             best = (min if column.is_lower_better else max)(means, default=None)
             differ = len(set(map(_rounded, means))) > 1
             is_best = cell is not None and differ and _rounded(cell.mean) == _rounded(best)

@@ -255,8 +255,8 @@ def _measured(
             test_task: str = "embed" if (training.task, task) == ("embed", "rank") else task
             test = context.test_task(test_task, settings, model)
             if reads_concepts(model):
-                unchanged, *others = answers_by_source(test, QUICK_SOURCES).items()
-                answers[task], reliance[task] = unchanged[1], dict(others)
+                unchanged, *replaced = answers_by_source(test, QUICK_SOURCES).items()
+                answers[task], reliance[task] = unchanged[1], dict(replaced)
             else:
                 answers[task] = test.measure().answers
     concepts = measure_concepts(

@@ -30,7 +30,7 @@ _BESIDE: Mapping[MeasuredTask, tuple[str, ...]] = {
 @dataclass(frozen=True, slots=True)
 class ComparedExample:
     example: Example
-    others: tuple[tuple[str, str], ...]  # (system, answer)
+    answers: tuple[tuple[str, str], ...]  # (system, answer) of the systems that it is compared with
 
 
 def select_examples(

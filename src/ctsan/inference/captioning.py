@@ -125,7 +125,7 @@ class _EnsembleSteps:
 
     def next_words(self, last: Ints, state: list[Any], clips: tuple[int, ...]) -> tuple[Floats, list[Any]]:
         members = zip(self._steps, self._ids, state, strict=True)
-        results = [self._step(steps, ids, own, last, clips) for steps, ids, own in members]
+        results = [self._step(steps, ids, before, last, clips) for steps, ids, before in members]
         states = [after for _, after in results]
         if len(results) == 1:
             return results[0][0], states
@@ -134,7 +134,7 @@ class _EnsembleSteps:
             return np.log(total / np.float32(len(results))), states
 
     def select(self, state: list[Any], rows: Ints) -> list[Any]:
-        return [steps.select(own, rows) for steps, own in zip(self._steps, state, strict=True)]
+        return [steps.select(before, rows) for steps, before in zip(self._steps, state, strict=True)]
 
     @staticmethod
     def _step(

@@ -55,8 +55,8 @@ def encode_together(clips: Sequence[EncodedClip], model: LoadedModel) -> ClipEnc
     if missing:
         maps = [clip.features.of(model) for clip in missing]
         batch = model.encode(maps)
-        for row, (clip, own) in enumerate(zip(missing, maps, strict=True)):
-            clip._store(model, _unpadded(batch.of([row]), len(own)))
+        for row, (clip, clip_maps) in enumerate(zip(missing, maps, strict=True)):
+            clip._store(model, _unpadded(batch.of([row]), len(clip_maps)))
     return concatenate([clip.encoding(model) for clip in clips])
 
 

@@ -42,7 +42,10 @@ def ensemble_scores(
     if standardise is None:
         standardise = any(model.settings.ensemble.standardise for model in models)
     votes = np.stack(
-        [model.standardise(own) if standardise else own for model, own in zip(models, scores, strict=True)]
+        [
+            model.standardise(model_scores) if standardise else model_scores
+            for model, model_scores in zip(models, scores, strict=True)
+        ]
     )
     if queries is None:
         mean: Floats = votes.mean(axis=0)
@@ -55,7 +58,7 @@ def ensemble_scores(
 def combined_scores(scores: Sequence[Floats], weights: Sequence[float]) -> Floats:
     """The score of a query with added and subtracted sentences: the weighted sum of theirs."""
     total: Floats = np.sum(
-        [own * np.float32(weight) for own, weight in zip(scores, weights, strict=True)], axis=0
+        [part * np.float32(weight) for part, weight in zip(scores, weights, strict=True)], axis=0
     )
     return total
 
@@ -149,8 +152,8 @@ def fill_blanks(
         encoded = [encode_blanks(blank.sentence, model.vocabulary) for blank in asked]
         places = [blanks[blank.number] for (_, blanks), blank in zip(encoded, asked, strict=True)]
         reading = model.read_blanks(pad_ids([ids for ids, _ in encoded]), np.array(places), encoding)
-        own = [columns[word] for word in model.vocabulary.words]
-        probabilities[:, own] += reading.probabilities / np.float32(len(models))
+        model_columns = [columns[word] for word in model.vocabulary.words]
+        probabilities[:, model_columns] += reading.probabilities / np.float32(len(models))
         readings.append(reading)
     return FilledBlanks(words, probabilities, tuple(readings))
 

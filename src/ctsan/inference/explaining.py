@@ -75,8 +75,8 @@ def reading_attentions(
     ]
     return [
         tuple(
-            attention_of(model, encoding, tokenize(sentence), None if own is None else own[number])
-            for model, encoding, own in zip(models, encodings, weights, strict=True)
+            attention_of(model, encoding, tokenize(sentence), None if shares is None else shares[number])
+            for model, encoding, shares in zip(models, encodings, weights, strict=True)
         )
         for number, sentence in enumerate(sentences)
     ]

@@ -155,7 +155,7 @@ class ClipFeaturizer:
                 backbone = backbone_of(recipe, self._weights)
             if (backbone.grid, backbone.channels) != (recipe.grid, recipe.channels):
                 given, expected = (
-                    "×".join(map(str, (*each.grid, each.channels))) for each in (backbone, recipe)
+                    "×".join(map(str, (*maps.grid, maps.channels))) for maps in (backbone, recipe)
                 )
                 raise RunError(
                     f"The maps of {backbone.name} are {given}, and 'features.json' of a run says {expected}. "

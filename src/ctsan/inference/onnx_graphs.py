@@ -122,12 +122,12 @@ def blank_reader(weights: Weights, *, hidden_dim: int) -> Graph:
             )
             read.append(graph.op("GatherND", outputs, blanks, batch_dims=1))  # (M, D)
     both = graph.op("Concat", *read, axis=-1)  # (M, 2 D)
-    said = graph.op("Unsqueeze", graph.op("Tanh", parts.linear(graph, both, "join")), graph.ints(1))
+    hidden = graph.op("Unsqueeze", graph.op("Tanh", parts.linear(graph, both, "join")), graph.ints(1))
     if "output_attention.gate" in weights:
         related = parts.related_concepts(graph, concepts, "output_attention")
-        said, shares = parts.output_attention(graph, said, related, slots, "output_attention")
+        hidden, shares = parts.output_attention(graph, hidden, related, slots, "output_attention")
         graph.output("output_weights", shares)
-    graph.output("scores", parts.linear(graph, graph.op("Squeeze", said, graph.ints(1)), "say"))
+    graph.output("scores", parts.linear(graph, graph.op("Squeeze", hidden, graph.ints(1)), "say"))
     return graph
 
 

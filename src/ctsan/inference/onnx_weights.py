@@ -60,10 +60,10 @@ def check_fit(run: TrainedRun) -> None:
     )
     expected = dict(_embed(run.settings, sizes) if run.task == "embed" else _language(run, sizes))
     if faults := list(_misfits(expected, run.weights)):
-        said = ". ".join(faults)
-        said = said if len(said) <= _MOST_LETTERS else f"{said[:_MOST_LETTERS]}…"
+        what = ". ".join(faults)
+        what = what if len(what) <= _MOST_LETTERS else f"{what[:_MOST_LETTERS]}…"
         raise RunError(
-            f"{file}: its weights do not fit the model: {said}. Build the model with the settings of the run."
+            f"{file}: its weights do not fit the model: {what}. Build the model with the settings of the run."
         )
     candidates = np.array(run.words.vocabulary.encode(run.words.concepts.words))
     if wrong := list(_impossible(run.weights, candidates, run.settings.retrieval.sketch_dim)):

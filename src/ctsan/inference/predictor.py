@@ -282,19 +282,19 @@ class Predictor:
             UsageError: there is no `fill` run, no blank, or no known word in the sentence.
         """
         models = [model for model in self._asked("fill") if isinstance(model, BlankFiller)]
-        first, *others = split_at_blanks(sentence)
-        if not others:
+        first, *rest = split_at_blanks(sentence)
+        if not rest:
             raise UsageError(
                 f"The sentence has no blank ({sentence!r}). Write {BLANK} for the word that is missing, such "
                 f"as 'a man is {BLANK} a car'."
             )
-        around = " ".join((first, *others))
+        around = " ".join((first, *rest))
         unknown = unknown_words(models, {"The sentence": around}) if tokenize(around) else ()
         encoded = self._encoded(clip, models)
-        tokens = [*tokenize(first), *(word for part in others for word in (BLANK, *tokenize(part)))]
+        tokens = [*tokenize(first), *(word for part in rest for word in (BLANK, *tokenize(part)))]
         with self._featurizer.stopwatch("model"):
             blanks = _fill(models, encoded, sentence, tokens, n_best=n_best, attention=attention)
-        pieces = zip_longest((first, *others), (blank.answers[0].word for blank in blanks), fillvalue="")
+        pieces = zip_longest((first, *rest), (blank.answers[0].word for blank in blanks), fillvalue="")
         filled = "".join(piece for pair in pieces for piece in pair)
         return Filling(encoded.name, sentence, filled, blanks, _concepts(models, encoded), unknown)
 
@@ -308,7 +308,7 @@ class Predictor:
         models = [model for model in self._asked("choose") if isinstance(model, SentenceScorer)]
         if len(sentences) < 2:
             raise UsageError(f"There is nothing to choose from: {len(sentences)} given. Give two or more.")
-        names = {f"Choice {number}": each for number, each in enumerate(sentences, start=1)}
+        names = {f"Choice {number}": sentence for number, sentence in enumerate(sentences, start=1)}
         encoded, scored, unknown = self._score_sentences(models, clip, names, attention)
         return Choice(encoded.name, scored, _concepts(models, encoded), unknown)
 
@@ -324,7 +324,7 @@ class Predictor:
         models = [model for model in self._asked("rank") if isinstance(model, SentenceScorer)]
         if not sentences:
             raise UsageError("There are no sentences to rank. Give one or more.")
-        names = {f"Sentence {number}": each for number, each in enumerate(sentences, start=1)}
+        names = {f"Sentence {number}": sentence for number, sentence in enumerate(sentences, start=1)}
         encoded, scored, unknown = self._score_sentences(models, clip, names, attention)
         best_first = sorted(scored, key=lambda sentence: -sentence.score)
         return SentenceRanking(encoded.name, tuple(best_first), _concepts(models, encoded), unknown)
@@ -515,7 +515,7 @@ def _fill(
     """
     asked = [AskedBlank(sentence, number) for number in range(tokens.count(BLANK))]
     encodings = [clip.encoding(model) for model in models]
-    filled = fill_blanks(models, asked, [each.without_detection.of([0] * len(asked)) for each in encodings])
+    filled = fill_blanks(models, asked, [one.without_detection.of([0] * len(asked)) for one in encodings])
     blanks = []
     for number, blank in enumerate(asked):
         probabilities = filled.probabilities[number]

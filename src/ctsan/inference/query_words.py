@@ -65,15 +65,15 @@ class QueryReader:
         read = [(word, self.correct(word)) for word in words]
         self._check_language(read)
         corrections = tuple(
-            dict.fromkeys(Correction(word, other) for word, other in read if other not in (word, None))
+            dict.fromkeys(Correction(word, read_as) for word, read_as in read if read_as not in (word, None))
         )
-        unknown = tuple(dict.fromkeys(word for word, other in read if other is None))
+        unknown = tuple(dict.fromkeys(word for word, read_as in read if read_as is None))
         if len(unknown) == len(set(words)):
             raise UsageError(
                 f"None of these words is known to the model: {', '.join(unknown)}. Say it in more common "
                 "words."
             )
-        text = " ".join(other or word for word, other in read) if corrections else query
+        text = " ".join(read_as or word for word, read_as in read) if corrections else query
         return ReadQuery(text, corrections, unknown)
 
     def correct(self, word: str) -> str | None:
@@ -124,11 +124,11 @@ class QueryReader:
         if len(word) < _MIN_LETTERS + 1 or not word.isalpha():
             return None
         near = [
-            other
-            for other, _ in self._suggest(word, 1)
-            if self.counts[other] >= _COMMON * max(1, self.counts[word])
-            and other[0] == word[0]
-            and (len(other) > len(word) or sorted(other) == sorted(word))
+            candidate
+            for candidate, _ in self._suggest(word, 1)
+            if self.counts[candidate] >= _COMMON * max(1, self.counts[word])
+            and candidate[0] == word[0]
+            and (len(candidate) > len(word) or sorted(candidate) == sorted(word))
         ]
         return max(near, key=self.counts.__getitem__, default=None)
 
@@ -143,16 +143,12 @@ class QueryReader:
         ]
         if not near:
             return None
-        return min(
-            near,
-            key=lambda each: (
-                each[1],
-                each[0] not in once,
-                each[0][0] != word[0],
-                -self.counts[each[0]],
-                each[0],
-            ),
-        )[0]
+
+        def rank(candidate: tuple[str, int]) -> tuple[int, bool, bool, int, str]:
+            other, apart = candidate
+            return apart, other not in once, other[0] != word[0], -self.counts[other], other
+
+        return min(near, key=rank)[0]
 
     def _split(self, word: str) -> str | None:
         """Two common words that are written together."""
@@ -188,7 +184,7 @@ def nearest_spelling(word: str, among: Sequence[str]) -> str | None:
     if not len(word) >= _MIN_LETTERS:
         return None
     near = _within(word, among, 1) or (_within(word, among, 2) if len(word) >= _MIN_LETTERS_TWICE else [])
-    return min(near, key=lambda each: (each[1], each[0][0] != word[0]))[0] if near else None
+    return min(near, key=lambda pair: (pair[1], pair[0][0] != word[0]))[0] if near else None
 
 
 def _within(word: str, among: Sequence[str], distance: int) -> list[tuple[str, int]]:
@@ -197,4 +193,4 @@ def _within(word: str, among: Sequence[str], distance: int) -> list[tuple[str, i
     from rapidfuzz.distance import OSA
 
     near = process.extract(word, among, scorer=OSA.distance, score_cutoff=distance, limit=None)
-    return [(other, int(apart)) for other, apart, _ in near if apart > 0]
+    return [(candidate, int(apart)) for candidate, apart, _ in near if apart > 0]

@@ -198,7 +198,7 @@ class Choice:
     @property
     def choice(self) -> int:
         """The index of the best sentence."""
-        scores = [each.score for each in self.choices]
+        scores = [scored.score for scored in self.choices]
         return scores.index(max(scores))
 
     @property

@@ -175,7 +175,7 @@ def fill_with(file: Path, model: nn.Module, tensors: Mapping[str, Tensor]) -> No
         RunError: the tensors do not fit the model.
     """
     remedy = "Build the model with the settings of the run."
-    kinds = {name: own.is_floating_point() for name, own in model.state_dict().items()}
+    kinds = {name: value.is_floating_point() for name, value in model.state_dict().items()}
     for name, tensor in tensors.items():
         if kinds.get(name, tensor.is_floating_point()) != tensor.is_floating_point():
             raise RunError(f"{file}: its weights do not fit the model: {name} is {tensor.dtype}. {remedy}")

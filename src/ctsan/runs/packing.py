@@ -55,9 +55,11 @@ def write_pack(runs: Sequence[Path], out: Path, *, overrides: Sequence[str] = ()
         RunError: a run cannot be read.
         UsageError: the folder exists and is not empty, or an override is not an inference setting.
     """
-    if others := [override for override in overrides if not override.strip().startswith(_INFERENCE_SECTIONS)]:
+    if refused := [
+        override for override in overrides if not override.strip().startswith(_INFERENCE_SECTIONS)
+    ]:
         raise UsageError(
-            f"{', '.join(others)}: a pack keeps the settings that runs were trained with. Only those of "
+            f"{', '.join(refused)}: a pack keeps the settings that runs were trained with. Only those of "
             "'decoding', 'rerank' and 'ensemble' may be set, for example decoding.beam=10."
         )
     _check_new_folder(out)

@@ -178,13 +178,13 @@ class AnnIndex:
         if allowed is not None:
             parameters.sel = faiss.IDSelectorBatch(allowed)
         _, ids = self._index.search(query[None], k, params=parameters)
-        found = np.asarray(ids[0][ids[0] != -1], dtype=np.int64)
-        places = np.searchsorted(rows, found).clip(max=len(rows) - 1)
-        if (rows[places] != found).any() or len(np.unique(found)) < len(found):
+        hits = np.asarray(ids[0][ids[0] != -1], dtype=np.int64)
+        places = np.searchsorted(rows, hits).clip(max=len(rows) - 1)
+        if (rows[places] != hits).any() or len(np.unique(hits)) < len(hits):
             self._index = None
             self._warn_of_damage("it lists shots that are not in the library, or one twice")
             return self._search_exact(query, k, rows)
-        return found
+        return hits
 
     def _warn_of_damage(self, what: str) -> None:
         assert self._file is not None

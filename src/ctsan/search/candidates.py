@@ -81,8 +81,10 @@ def stored_levels(
     for start in range(0, len(rows), _CHUNK_ROWS):
         chunk = rows[start : start + _CHUNK_ROWS]
         ids, stored = (np.asarray(arrays[name][chunk]) for name in names)
-        own = stored if has_candidates else quantise(stored)
-        levels.append(np.where(np.isin(ids, word_ids), own, 0).max(axis=1, initial=0).astype(np.uint8))
+        chunk_levels = stored if has_candidates else quantise(stored)
+        levels.append(
+            np.where(np.isin(ids, word_ids), chunk_levels, 0).max(axis=1, initial=0).astype(np.uint8)
+        )
     return np.concatenate(levels)
 
 

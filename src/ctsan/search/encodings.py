@@ -58,9 +58,9 @@ def shot_arrays(
     confidences = np.zeros((len(shots), num_columns), np.float16)
     candidates = []
     for row, shot in enumerate(shots):
-        own = [shot.encoding(model) for model in models]
-        detected = detected_concepts(models, own)
-        all_detected = detected_concepts(models, own, all_candidates=True)
+        shot_encodings = [shot.encoding(model) for model in models]
+        detected = detected_concepts(models, shot_encodings)
+        all_detected = detected_concepts(models, shot_encodings, all_candidates=True)
         candidates.append({concept.word: concept.confidence for concept in all_detected})
         concepts[row, : len(detected)] = [ids[concept.word] for concept in detected]
         confidences[row, : len(detected)] = [concept.confidence for concept in detected]

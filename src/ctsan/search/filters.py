@@ -110,7 +110,7 @@ class ConceptWords:
             UsageError: none is near.
         """
         word = word.strip().lower()
-        if word in _ANYBODY and (people := tuple(each for each in self._words if each in _PEOPLE)):
+        if word in _ANYBODY and (people := tuple(person for person in self._words if person in _PEOPLE)):
             return MeantWords(word, people)
         nearest = word if self._forms(word) else self._by_spelling(word) or self._by_vector(word)
         if nearest is None:
@@ -122,15 +122,15 @@ class ConceptWords:
 
     def _forms(self, word: str) -> tuple[str, ...]:
         lemma = self._lemmas.get(word, word)
-        forms = [each for each in self._words if each == word or self._lemmas.get(each, each) == lemma]
+        forms = [form for form in self._words if form == word or self._lemmas.get(form, form) == lemma]
         return tuple(forms)
 
     @cached_property
     def _lemmas(self) -> Mapping[str, str]:
         return {
-            each.word: each.lemma or each.word
+            candidate.word: candidate.lemma or candidate.word
             for model in self._embeddings
-            for each in model.concepts.candidates
+            for candidate in model.concepts.candidates
         }
 
     def _by_spelling(self, word: str) -> str | None:

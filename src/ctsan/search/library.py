@@ -77,8 +77,10 @@ class Library(LibraryStore):
 
     def __init__(self, folder: Path, *, is_writer: bool = False) -> None:
         if not is_library(folder):
-            others = [path.name for path in folder.parent.glob("*") if is_library(path)]
-            hint = did_you_mean(folder.name, others) or (f"There are {', '.join(others)}. " if others else "")
+            libraries = [path.name for path in folder.parent.glob("*") if is_library(path)]
+            hint = did_you_mean(folder.name, libraries) or (
+                f"There are {', '.join(libraries)}. " if libraries else ""
+            )
             raise StoreError(
                 f"{folder}: there is no such library. {hint}Make it: ctsan index FOLDER --library "
                 f"{folder.name} --store {folder.parent}"

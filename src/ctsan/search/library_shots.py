@@ -93,8 +93,8 @@ class LibraryShots(Shots):
             raise self._library.array_damage("concepts", "it names words that the library does not have")
         pairs = zip(ids.tolist(), confidences.tolist(), strict=True)
         return {
-            row: [(word_id, level) for word_id, level in zip(*own, strict=True) if word_id >= 0]
-            for row, own in zip(rows, pairs, strict=True)
+            row: [(word_id, level) for word_id, level in zip(*pair, strict=True) if word_id >= 0]
+            for row, pair in zip(rows, pairs, strict=True)
         }
 
     def _allowed(self, where: ConceptFilter) -> NDArray[np.int64]:

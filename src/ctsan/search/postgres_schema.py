@@ -164,10 +164,12 @@ class Connection:
         Raises:
             StoreError: there is none of this name, or it is of another version.
         """
-        others = self.libraries()
+        libraries = self.libraries()
         name = self.address.name
-        if name not in others:
-            hint = did_you_mean(name, others) or (f"There are {', '.join(others)}. " if others else "")
+        if name not in libraries:
+            hint = did_you_mean(name, libraries) or (
+                f"There are {', '.join(libraries)}. " if libraries else ""
+            )
             raise StoreError(
                 f"{self.address}: there is no such library. {hint}Make it: ctsan index FOLDER --library "
                 f"{name} --store {self.address.store}"

@@ -119,8 +119,8 @@ class PostgresShots(Shots):
         records = self._connection.query("select id, vector from shots where id = any(%s)", (rows.tolist(),))
         if len(rows) == 0:
             return np.zeros((0, 0), np.float16)
-        found = {row: vector.to_numpy() for row, vector in records}
-        return np.stack([found[row] for row in rows.tolist()]).astype(np.float16)
+        vectors = {row: vector.to_numpy() for row, vector in records}
+        return np.stack([vectors[row] for row in rows.tolist()]).astype(np.float16)
 
     def concepts(self, rows: Sequence[int]) -> dict[int, list[tuple[int, float]]]:
         records = self._connection.query(

@@ -130,7 +130,7 @@ class PostgresWriter(PostgresLibrary, LibraryWriting):
             )
             order = np.argsort(-levels.astype(np.int16), kind="stable")
             candidates, levels = candidates[order], levels[order]
-            own = details[number] if details else ShotDetails()
+            shot_details = details[number] if details else ShotDetails()
             records.append(
                 (
                     *(content_id, number, float(shot.start), float(shot.end)),
@@ -139,7 +139,7 @@ class PostgresWriter(PostgresLibrary, LibraryWriting):
                     confidences[word_ids >= 0].astype(np.float64).tolist(),
                     candidates[levels > 0].tolist(),
                     (-levels[levels > 0].astype(np.int16)).tolist(),
-                    *(own.caption, own.thumbnail),
+                    *(shot_details.caption, shot_details.thumbnail),
                 )
             )
         cursor.executemany(

@@ -328,13 +328,11 @@ class Searcher:
 
         clips = [clip, *also]
         encoded = [
-            each
-            if isinstance(each, EncodedClip)
-            else EncodedClip(self._featurizer.featurize(each, self.models))
-            for each in clips
+            one if isinstance(one, EncodedClip) else EncodedClip(self._featurizer.featurize(one, self.models))
+            for one in clips
         ]
         vectors = shot_arrays(self.models, encoded, self._words)["vectors"].astype(np.float32)
-        files = {Path(each).absolute() for each in clips if isinstance(each, str | Path)}
+        files = {Path(one).absolute() for one in clips if isinstance(one, str | Path)}
         with self._snapshot():
             selection = self.select(concepts, without)
             excluded = (files, vectors) if exclude_itself else None
@@ -390,13 +388,14 @@ class Searcher:
         if excluded is not None:
             files, _ = excluded
             is_copy = (neighbours @ unit.T).max(axis=1) >= _SAME_CLIP
-            own = {
-                place.row
-                for place in self.library.locate(rows.tolist())
-                if place.file in files and place.host is None
+            rows_of_files = {
+                location.row
+                for location in self.library.locate(rows.tolist())
+                if location.file in files and location.host is None
             }
             order = np.array(
-                [each for each in order if not is_copy[each] and int(rows[each]) not in own], int
+                [place for place in order if not is_copy[place] and int(rows[place]) not in rows_of_files],
+                int,
             )
         return self._page(rows[order], scores[order], selection, n_best, skip, min_score)
 

@@ -115,9 +115,12 @@ class EmbeddingTask:
     def _match_queries(self) -> tuple[list[str], list[int], Tensor]:
         """Captions of the ranked clips, their clips, and the clips like those."""
         by_clip = [self._captions(clip) for clip in self.queries.clips]
-        captions = [caption for own in by_clip for caption in own]
-        right = [place for place, own in enumerate(by_clip) for _ in own]
-        lemmas = {each.word: each.lemma or each.word for each in self.clips.words.concepts.candidates}
+        captions = [caption for clip_captions in by_clip for caption in clip_captions]
+        right = [place for place, clip_captions in enumerate(by_clip) for _ in clip_captions]
+        lemmas = {
+            candidate.word: candidate.lemma or candidate.word
+            for candidate in self.clips.words.concepts.candidates
+        }
         return captions, right, torch.from_numpy(alike_clips(captions, right, by_clip, lemmas))
 
     @torch.inference_mode()

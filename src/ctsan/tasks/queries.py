@@ -66,20 +66,20 @@ class Queries:
                 right=item.query,
                 score=1 / rank,
                 output={"query": item.query, "rank": rank, "first": self.clips[first].id},
-                ranked=self._top_clips(right, rank, others),
+                ranked=self._top_clips(right, rank, best),
                 num_ranked=len(self.clips),
             )
-            for item, right, rank, first, others in rows
+            for item, right, rank, first, best in rows
         ]
 
-    def _top_clips(self, right: int, rank: int, others: Sequence[int]) -> tuple[ShownClip, ...]:
+    def _top_clips(self, right: int, rank: int, best: Sequence[int]) -> tuple[ShownClip, ...]:
         """The top five clips, or the top four and the correct clip if it is not among the five.
 
         Args:
             right: column of the correct clip.
-            others: columns of the best other clips, best first.
+            best: columns of the best other clips, best first.
         """
-        first = [(place, column) for place, column in enumerate(others, start=1) if column != right]
+        first = [(place, column) for place, column in enumerate(best, start=1) if column != right]
         above = [(place, column) for place, column in first if place < rank][: NUM_SHOWN - 1]
         below = [(place + 1, column) for place, column in first if place >= rank]
         top = [*above, (rank, right), *below][:NUM_SHOWN]

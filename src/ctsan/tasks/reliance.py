@@ -153,12 +153,12 @@ def _statistics(
     }
 
 
-def changed_share(name: str, unchanged: Answers, others: Answers) -> ClipStatistic:
+def changed_share(name: str, unchanged: Answers, replaced: Answers) -> ClipStatistic:
     """Share of answers that differ, per clip. Answers are captions, filled words, choices or top-1 clips."""
     split = task_spec(name).split_answers
-    pairs = [(split(unchanged[clip]), split(others[clip])) for clip in unchanged]
-    changed = [sum(mine != other for mine, other in zip(*pair, strict=True)) for pair in pairs]
-    return ratio(changed, [len(mine) for mine, _ in pairs])
+    pairs = [(split(unchanged[clip]), split(replaced[clip])) for clip in unchanged]
+    changed = [sum(before != after for before, after in zip(*pair, strict=True)) for pair in pairs]
+    return ratio(changed, [len(before) for before, _ in pairs])
 
 
 def permute_clips(clips: Sequence[Clip]) -> list[int]:
@@ -175,10 +175,10 @@ def permute_clips(clips: Sequence[Clip]) -> list[int]:
     }  # sources, in order of first occurrence after the shuffle
     order.sort(key=lambda place: (-sizes[sources[place]], met[sources[place]]))
     shift = max(sizes.values()) % len(clips) or 1
-    others = [0] * len(clips)
+    permutation = [0] * len(clips)
     for position, place in enumerate(order):
-        others[place] = order[(position + shift) % len(clips)]
-    return others
+        permutation[place] = order[(position + shift) % len(clips)]
+    return permutation
 
 
 def oracle_words(
@@ -226,8 +226,8 @@ def _replaced(
         case "another":
             if len(clips) < 2:
                 return None
-            others = permute_clips(clips)
-            words, confidences = words[others], confidences[others]
+            permutation = permute_clips(clips)
+            words, confidences = words[permutation], confidences[permutation]
         case "random":
             chance = torch.rand(len(clips), len(concepts), generator=torch.Generator().manual_seed(_SEED))
             words = chance.argsort(dim=1)[:, :num_words]
