@@ -54,7 +54,8 @@ demo: install
 	@echo "Where it looked is in demo/traces.png. Open the page: $(BIN)/ctsan serve --library main --store demo/library"
 	@echo "Now your own clips: $(BIN)/ctsan describe FOLDER"
 
-test: check docs
+test: install-dev
+	$(MAKE) --no-print-directory -j 2 check docs
 	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered
 	$(PYTEST) -m slow
 

@@ -273,6 +273,11 @@ def _headers_only(path: Path) -> None:
     path.write_bytes(data[: data.index(b"movi") + 4])
 
 
+def test_an_address_is_not_called_a_missing_file() -> None:
+    with pytest.raises(VideoError, match="this is an address, not a file. Download it first"):
+        probe(Path("https://example.org/clip.mp4"))
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [

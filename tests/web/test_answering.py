@@ -232,6 +232,8 @@ def test_a_moment_is_most_like_itself(client: Client, long_clip: Path) -> None:
         assert best["id"] == moment["id"]
         assert best["score"] == pytest.approx(1, abs=1e-2)
     unknown = client.get("/api/search", params={"like": "none"})
+    nowhere = client.get("/api/nowhere")
+    assert (nowhere.status_code, nowhere.json()["error"]["code"]) == (404, "not_found")
     assert unknown.status_code == 404
     assert "clip or moment" in unknown.json()["error"]["message"]
 

@@ -6,6 +6,7 @@ them. They stand around calls into PyAV and NumPy, never around the code of a ca
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ MAX_PIXELS = 8192 * 8192  # of one frame, which then takes about 200 MB as RGB
 
 T = TypeVar("T")
 
+_ADDRESS = re.compile(r"(https?|ftp|rtsp):/", re.IGNORECASE)
 _max_pixels: ContextVar[int] = ContextVar("max_pixels", default=MAX_PIXELS)
 
 # Containers and images only: FFmpeg would also follow playlists to other files and URLs.
@@ -157,6 +159,8 @@ def _check_file(path: Path) -> None:
     try:
         status = path.stat()
     except FileNotFoundError:
+        if _ADDRESS.match(str(path)):
+            raise VideoError(path, "this is an address, not a file", "Download it first.") from None
         raise VideoError(path, "there is no such file", "Check the path.") from None
     except (OSError, ValueError) as error:  # no permission, too long a name, a loop of links
         raise _no_access(path, error) from error

@@ -111,6 +111,11 @@ def _handle_validation_error(_: Request, error: Exception) -> Response:
 
 def _handle_http_exception(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == NotFoundError.status:
+        return JSONResponse(
+            error_body(NotFoundError("There is no such address. See /api/openapi.json.")),
+            NotFoundError.status,
+        )
     body = {"error": {"code": "http", "message": str(error.detail)}}
     return JSONResponse(body, error.status_code, error.headers)
 
