@@ -201,6 +201,19 @@ def test_an_error_of_the_content_is_tried_again_by_a_newer_reader_only(
     assert (report.files, report.new, report.errors) == (4, 1, {})
 
 
+def test_an_unreadable_file_is_listed_once_and_is_not_known(
+    models: list[Path], mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (mine / "text.mp4").write_text("no video")
+    named = [argument for model in models for argument in ("--model", model)]
+    for counts in ("4 looked at now, 0 known", "0 looked at now, 4 known"):
+        with pytest.raises(SystemExit, match="1"):
+            ctsan_here("index", mine, "--store", tmp_path / "store", *named)
+        said = capsys.readouterr()
+        assert counts in said.out
+        assert said.err.count("text.mp4: this is text, not a video") == 1
+
+
 def test_a_truncated_clip_is_as_long_as_what_is_left_of_it(
     models: list[Path], place: LibraryAddress, tmp_path: Path
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,11 @@ import click
 
 from ctsan.cli.common import PATH, WEIGHTS
 from ctsan.cli.output import print_json, print_line
-from ctsan.io.messages import count, printable_lines, warn
+from ctsan.io.messages import count, warn
 from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
-    from ctsan.search.indexing import Outcome, Report
+    from ctsan.search.indexing import Report
     from ctsan.search.opening import LibraryAddress
 
 LIBRARY = click.option(
@@ -102,11 +101,6 @@ def command(
             bar.total = files
             bar.refresh()
 
-        def show(outcome: Outcome) -> None:
-            if outcome.error:
-                bar.write(printable_lines(outcome.error), file=sys.stderr)
-            bar.update()
-
         report = index_folders(
             folders,
             library,
@@ -115,7 +109,7 @@ def command(
             ray=ray,
             drop_unmounted=drop_unmounted,
             on_start=begin,
-            on_file=show,
+            on_file=lambda _: bar.update(),
         )
     if as_json:
         print_json(_report_to_json(report, library))
