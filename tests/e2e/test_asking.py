@@ -354,6 +354,7 @@ def test_what_cannot_be_answered_says_so(runs: Runs, clip: Path, tmp_path: Path)
         ("the folder contains neither clips nor a caption file", ("rank", "a star", notes, *rank)),
         ("A run of 'rank' is needed, and", ("rank", "a star", clip, *choose)),
         ("Give a sentence and the clips to rank for it", ("rank", "a star", *rank)),
+        ("is a file or folder: the sentence comes first", ("rank", clip, "a star", *rank)),
         ("Give a sentence and the clips to rank for it", ("rank", *rank)),
         ("give --clip CLIP and --sentences FILE alone", ("rank", "--clip", clip, *rank)),
         ("give --clip CLIP and --sentences FILE alone", ("rank", *sentences, *rank)),

@@ -86,6 +86,8 @@ def command(
         raise click.UsageError(
             'Give a sentence and the clips to rank for it: ctsan rank "a dog runs" holidays/'
         )
+    if Path(query).exists() and not any(clip.exists() for clip in clips):
+        raise click.UsageError(f"{query} is a file or folder: the sentence comes first, then the clips.")
     _rank_clips(query, clip_files(clips), models, weights, n_best, attention, as_json)
 
 

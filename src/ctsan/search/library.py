@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
@@ -77,13 +78,13 @@ class Library(LibraryStore):
 
     def __init__(self, folder: Path, *, is_writer: bool = False) -> None:
         if not is_library(folder):
-            libraries = [path.name for path in folder.parent.glob("*") if is_library(path)]
+            libraries = sorted(path.name for path in folder.parent.glob("*") if is_library(path))
             hint = did_you_mean(folder.name, libraries) or (
                 f"There are {', '.join(libraries)}. " if libraries else ""
             )
             raise StoreError(
-                f"{folder}: there is no such library. {hint}Make it: ctsan index FOLDER --library "
-                f"{folder.name} --store {folder.parent}"
+                f"{folder}: there is no such library. {hint}Make it: ctsan index FOLDER "
+                + shlex.join(["--library", folder.name, "--store", str(folder.parent)])
             )
         self.folder = folder
         self._num_words: int | None = None
