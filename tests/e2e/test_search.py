@@ -574,6 +574,11 @@ def test_concept_words_filter(searcher: Searcher, monkeypatch: pytest.MonkeyPatc
         assert result.filters == (FilterCount(word, word, is_excluded, count),)
         assert result.num_shots == len(stored)
     assert (only.num_allowed, rest.num_allowed) == (count, len(stored) - count)
+    for hit in only.hits:  # also where the word is not among the ten that are listed with the hit
+        [matched] = hit.matched
+        assert matched.word == word
+        assert matched.confidence >= level
+    assert not any(hit.matched for hit in rest.hits)
     assert {hit.file for hit in only.hits} | {hit.file for hit in rest.hits} == everything
     by_confidence = searcher.search(n_best=100, concepts=[word])
     assert [hit.score for hit in by_confidence.hits] == sorted(

@@ -66,7 +66,7 @@ class Hit:
     end: float
     score: float
     concepts: tuple[Concept, ...]  # by rank
-    matched: tuple[Concept, ...]  # those that a filter asks for
+    matched: tuple[Concept, ...]  # words that a filter asks for, each with the confidence of its surest form
     caption: str | None = None  # of the shot, made when it was indexed; None if no run describes
     host: str | None = None  # the machine that has the file, if it is another than this
     versions: frozenset[tuple[int, int]] = frozenset()  # sizes and dates (ns) of its files, as indexed
@@ -286,8 +286,7 @@ class Searcher:
         if min_score is not None:
             rows, scores = rows[scores >= min_score], scores[scores >= min_score]
         page = slice(skip, skip + n_best)
-        asked = {form for word in selection.asked_for for form in self._concept_words.meant_by(word).forms}
-        hits = self._hits(rows[page], scores[page].tolist(), asked)
+        hits = self._hits(rows[page], scores[page].tolist(), selection.asked_for)
         return SearchResult(
             hits,
             has_match=bool(hits) and (judged is None or judged[0]),
@@ -427,7 +426,7 @@ class Searcher:
 
     def _moments(self, file: Path, host: str | None, rows: Sequence[int]) -> tuple[Hit, ...]:
         known = self.shots.known(rows)
-        hits = self._hits(known, [0.0] * len(known), set())
+        hits = self._hits(known, [0.0] * len(known))
         return tuple(replace(hit, file=file, host=host) for hit in hits)
 
     def newest(self, n_best: int) -> tuple[Hit, ...]:
@@ -534,7 +533,9 @@ class Searcher:
         """The largest confidence of any of the words in each row."""
         return self.shots.confidences(words, rows)
 
-    def _hits(self, rows: NDArray[np.int64], scores: Sequence[float], requested: set[str]) -> tuple[Hit, ...]:
+    def _hits(
+        self, rows: NDArray[np.int64], scores: Sequence[float], asked_for: Sequence[str] = ()
+    ) -> tuple[Hit, ...]:
         """Hits for the rows that a file still refers to.
 
         Raises:
@@ -543,6 +544,13 @@ class Searcher:
         score_of = dict(zip(rows.tolist(), scores, strict=True))
         concepts_of = self.shots.concepts(rows.tolist())
         captions = self.library.captions(rows.tolist())
+        matched_of: dict[int, list[Concept]] = {row: [] for row in rows.tolist()}
+        for word in asked_for:
+            meant = self._concept_words.meant_by(word)
+            for row, confidence in zip(
+                rows.tolist(), self.confidences(meant.forms, rows).tolist(), strict=True
+            ):
+                matched_of[row].append(Concept(meant.read_as, confidence))
         hits = []
         for location in self.library.locate(rows.tolist()):
             row, shot = location.row, location.shot
@@ -556,7 +564,7 @@ class Searcher:
                     shot.end,
                     score_of[row],
                     concepts,
-                    matched=tuple(concept for concept in concepts if concept.word in requested),
+                    matched=tuple(matched_of[row]),
                     caption=captions.get(row),
                     host=location.host,
                     versions=location.versions,

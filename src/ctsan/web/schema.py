@@ -171,9 +171,7 @@ class SearchHit(BaseModel):
     caption: str | None = Field(description="Of the shot; null if the library was indexed without captions.")
     score: float
     concepts: list[ConceptWord]
-    matched: list[str] = Field(
-        description="Concept words in the query or the filter that affected the result."
-    )
+    matched: list[str] = Field(description="Words of the filter, as they were read.")
 
 
 class CorrectionAnswer(BaseModel):
