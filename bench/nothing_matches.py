@@ -3,10 +3,11 @@
     python bench/nothing_matches.py --corpus CLIPS FRAMES --features F1 F2 --model default
     python bench/nothing_matches.py … --fit --write runs/embed
 
-Every caption of a clip is a query twice: over the clips without its own and those like it, and over as many
-clips with its own. What is like a clip is said by captions alone: `evaluation/likeness.py`. Queries that more
-than half of the clips are like are left out. Single words are asked as well: over the clips of which no
-caption has the word, and over as many of which some clip has it in three captions or more.
+Every caption of a clip is a query three times: over the clips without its own and those like it; over as many
+clips with its own; and over the first of these with its own in place of one, then the only one of its kind.
+Captions alone decide which clips are alike: `evaluation/likeness.py`. Queries that more than half of the
+clips are like are left out. Single words are asked as well: over the clips of which no caption has the word;
+with all clips that have it; and with one clip that has it in three captions or more.
 
 --fit chooses the threshold on the validation clips, as `ctsan train embed` does; --write stores it in a run,
 which may be part of a pack. Without these, the stored threshold is measured on the test clips.
@@ -72,7 +73,8 @@ def main() -> None:
             [f"sentences, {size} clips", *trials.sentences(size)] for size in _SIZES if size < len(clips)
         ]
         rows += [["single words", *trials.words()]]
-        print(tabulate(rows, ["queries", "asked", "with it: match", "without: no match"], floatfmt=".3f"))
+        columns = ["queries", "asked", "with it and its like", "it alone", "without: no match"]
+        print(tabulate(rows, columns, floatfmt=".3f"))
         print(f"The first hit of a single word has a caption with it: {trials.first_hits:.3f} of the words.")
 
 
@@ -95,9 +97,9 @@ class _Trials:
             torch.from_numpy(scores), torch.tensor(self.right), torch.from_numpy(self.is_alike), top_k=_TOP_K
         )
 
-    def sentences(self, size: int | None) -> tuple[int, float, float]:
+    def sentences(self, size: int | None) -> tuple[int, float, float, float]:
         """Queries, and shares of right answers. A size takes a random part of the clips."""
-        found, none = [], []
+        found, only, none = [], [], []
         for query, right, is_alike in zip(self.queries, self.right, self.is_alike, strict=True):
             if is_alike.mean() > _MOST_ALIKE:
                 continue
@@ -105,15 +107,16 @@ class _Trials:
             others = self.draw.permutation(len(self.clips))
             with_clip = np.append(others[others != right][: len(without) - 1], right)
             found.append(self._has_match(query, with_clip))
+            only.append(self._has_match(query, np.append(without[1:], right)))
             none.append(not self._has_match(query, without))
-        return len(found), float(np.mean(found)), float(np.mean(none))
+        return len(found), float(np.mean(found)), float(np.mean(only)), float(np.mean(none))
 
-    def words(self) -> tuple[int, float, float]:
+    def words(self) -> tuple[int, float, float, float]:
         counts = [
             Counter(self.lemmas[word] for text in own for word in set(tokenize(text)) if word in self.lemmas)
             for own in self.captions
         ]
-        found, none, first = [], [], []
+        found, only, none, first = [], [], [], []
         for word in sorted({word for words in counts for word in words}):
             mentions = np.array([words[word] for words in counts])
             if mentions.max() < _LEAST_CAPTIONS or (mentions > 0).mean() > _MOST_ALIKE:
@@ -121,10 +124,12 @@ class _Trials:
             without = np.flatnonzero(mentions == 0)
             some = self.draw.permutation(without)[: len(self.clips) - 2 * (mentions > 0).sum()]
             found.append(self._has_match(word, np.append(some, np.flatnonzero(mentions))))
+            shown = self.draw.choice(np.flatnonzero(mentions >= _LEAST_CAPTIONS))
+            only.append(self._has_match(word, np.append(without, shown)))
             none.append(not self._has_match(word, without))
             first.append(mentions[self._scores(word)[1].argmax()] > 0)
         self.first_hits = float(np.mean(first))
-        return len(found), float(np.mean(found)), float(np.mean(none))
+        return len(found), float(np.mean(found)), float(np.mean(only)), float(np.mean(none))
 
     def _has_match(self, query: str, rows: NDArray[np.int64]) -> bool:
         vector, scores = self._scores(query)

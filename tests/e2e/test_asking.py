@@ -264,7 +264,7 @@ def test_effects_come_with_attention(runs: Runs, clip: Path, capsys: pytest.Capt
 def test_only_effects_that_are_there_are_told(
     runs: Runs, clip: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With gates at zero no word owes anything; with large ones some do."""
+    """With gates at zero no concept word has an effect; with large ones some have."""
     told = {}
     for gate in (0.0, 20.0):
 

@@ -56,7 +56,7 @@ def test_its_traces_belong_to_the_sentence_that_it_says(model: Predictor) -> Non
         tracing = model.trace(CLIPS / name)
         assert tracing.caption == model.describe(CLIPS / name).captions[0]
         assert tracing.run_name == "describe"
-        assert [Path(each).name for each in tracing.said_by] == ["describe"]
+        assert [Path(each).name for each in tracing.captioned_by] == ["describe"]
         assert tracing.output_weights is not None
         assert len(tracing.output_weights) == len(tracing.caption.text.split())
 

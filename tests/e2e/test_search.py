@@ -41,7 +41,7 @@ from ctsan.search.opening import LibraryAddress
 from ctsan.search.postgres_address import PostgresAddress
 from ctsan.search.postgres_library import PostgresLibrary
 from ctsan.search.postgres_schema import Connection
-from ctsan.search.search import Searcher
+from ctsan.search.search import Searcher, SearchResult
 from ctsan.text.sentences import encode_sentences
 from ctsan.video.shots import Shot
 from e2e.small_run import SMALL
@@ -611,14 +611,39 @@ def test_nothing_matches_where_the_statistic_is_below_the_threshold(
     monkeypatch.setattr(type(model), "match_score", lambda *_: 1e3)
     assert not searcher.search("a red circle").has_match
     word = searcher.search("a circle")
-    assert (word.has_match, word.trust) == (False, None)  # the accuracy is that of sentences
+    assert (word.has_match, word.match_accuracy) == (False, None)  # the accuracy is that of sentences
     monkeypatch.setattr(type(model), "match_score", lambda *_: -1e3)
     found = searcher.search("a red circle")
     assert found.has_match
-    assert found.trust == pytest.approx(model.match_accuracy)
+    assert found.match_accuracy == pytest.approx(model.match_accuracy)
     assert found.is_judged
     both = searcher.search("a red circle", plus=["a circle"])  # judged for a sentence alone
-    assert (both.has_match, both.is_judged, both.trust) == (True, False, None)
+    assert (both.has_match, both.is_judged, both.match_accuracy) == (True, False, None)
+
+
+def test_a_single_hit_that_stands_out_is_a_match(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the statistic, which asks for several good hits, is below the threshold."""
+    model = searcher.models[0]
+    assert isinstance(model, JointEmbedding)
+    rows = np.arange(20)
+    monkeypatch.setattr(
+        Searcher,
+        "scores",
+        lambda *args, **_: np.where(args[3] == 7, 4.0, 0.0),  # a statistic of 4/3 + 4/20
+    )
+    for threshold, is_match in ((1.5, True), (2.9, True), (3.1, False)):
+        monkeypatch.setattr(type(model), "match_score", lambda *_, level=threshold: level)
+        judged = searcher.judge_match("a red circle", np.zeros(1, np.float32), np.roll(rows, -7), rows)
+        assert judged is not None
+        assert judged[0] is is_match
+
+
+@pytest.mark.parametrize(
+    ("query", "word"), [("a park without people", "people"), ("no dog", "dog"), ("a dog", None), ("no", None)]
+)
+def test_a_negation_in_a_sentence_is_pointed_out(query: str, word: str | None) -> None:
+    result = SearchResult((), has_match=False, is_judged=False, match_accuracy=None, searched_for=query)
+    assert result.negated == word
 
 
 def test_too_few_shots_are_not_judged(
@@ -629,12 +654,12 @@ def test_too_few_shots_are_not_judged(
 ) -> None:
     monkeypatch.setattr("ctsan.search.search._MIN_SHOTS_TO_JUDGE", len(searcher.shots) + 1)
     found = searcher.search("a red circle")
-    assert (found.has_match, found.is_judged, found.trust) == (True, False, None)
+    assert (found.has_match, found.is_judged, found.match_accuracy) == (True, False, None)
     place = library[0]
     ctsan_here("search", "a red circle", "--store", place.parent, "--library", place.name, "--json")
     said = capsys.readouterr()
     assert json.loads(said.out)["judged"] is False
-    assert "Whether these match was not judged" in said.err
+    assert "whether they match was not judged" in said.err
 
 
 def test_pages_follow_each_other_and_weak_hits_are_left_out(searcher: Searcher) -> None:

@@ -53,7 +53,7 @@ def test_a_film_a_gif_and_a_figure(run: Path, clip: Path, tmp_path: Path) -> Non
         share = tracing.shares[words.index(trace["concept"]), trace["trace"] - 1]
         assert trace["share"] == pytest.approx(share, abs=1e-3)
         assert share > 0
-    assert (shown["run"], tracing.said_by) == (str(run), (str(run),))
+    assert (shown["run"], tracing.captioned_by) == (str(run), (str(run),))
     effects = tracing.effects
     assert effects is not None
     assert shown["effects"]["words"] == list(tracing.words)

@@ -40,7 +40,7 @@ def tracing(times: Sequence[float] = (0.0, 0.5, 1.0), *, caption: str = "a man r
     concepts = tuple(Concept(word, 0.9 - 0.2 * place) for place, word in enumerate(words))
     return Tracing(
         run="runs/mine",
-        said_by=("runs/mine",),
+        captioned_by=("runs/mine",),
         times=np.array(times),
         attention=attention,
         rows=BORDERS,
@@ -200,13 +200,13 @@ def test_where_no_trace_raises_the_word_the_clip_has_no_heat_map_and_the_figure_
 def test_a_word_without_effect_is_not_listed() -> None:
     effects = np.array([[0.05, 0.09, -3.0, 0.0], [0.1, 5.0, 0.3, 0.2]], dtype=np.float32)
     found = Effects(("man", "horse", "rides", "field"), ("a", "horse"), effects, effects.sum(axis=1))
-    assert found.owed(0) == ()
-    assert [str(each) for each in found.owed(1)] == ["horse x148", "rides x1.3", "field x1.2"]
+    assert found.largest(0) == ()
+    assert [str(each) for each in found.largest(1)] == ["horse x148", "rides x1.3", "field x1.2"]
     assert [times_likelier(effect) for effect in (0.0, 0.8, -0.7, -4.0)] == ["x1.0", "x2.2", "x0.5", "x0.018"]
 
 
 def test_what_words_owe_stands_under_them() -> None:
-    """Three lines under the word that owes to three, none under the others, and a legend where any does."""
+    """Three lines under the word with three effects, none under the others, and a legend where any does."""
     face, found = typeface_for("a"), replace(tracing(), output_weights=None, input_weights=None)
     words = ("man", "horse", "rides", "field")
     effects = np.zeros((3, 4), dtype=np.float32)

@@ -76,6 +76,12 @@ def test_another_language_gets_one_sentence(reader: QueryReader, query: str) -> 
         reader.read(query)
 
 
+def test_words_that_no_caption_has_are_not_another_language_if_all_are_known(reader: QueryReader) -> None:
+    """The bundled model has vectors of "kung" and "fu"."""
+    assert {reader.counts["kung"], reader.counts["fu"]} == {0}
+    assert reader.read("kung fu fight").text == "kung fu fight"
+
+
 def test_two_misspelt_words_are_not_another_language(reader: QueryReader) -> None:
     assert reader.read("motorcyle kichen").text == "motorcycle kitchen"
 

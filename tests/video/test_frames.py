@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from clip_making import counting, encode, numbers, set_rotation
 from ctsan.errors import VideoError
-from ctsan.video.frames import MAX_FRAMES, SPACING, probe, sample_frames, sample_times
+from ctsan.video.frames import MAX_FRAMES, SPACING, probe, readable_duration, sample_frames, sample_times
 from ctsan.video.video_file import pixel_limit
 
 
@@ -232,6 +232,25 @@ def test_a_cut_off_clip_gives_what_it_has(tmp_path: Path) -> None:
     frames = sample_frames(path, size=16)
     assert 2 <= len(frames.times) < 10
     assert numbers(frames)[:2] == [0, 10]
+
+
+def test_a_clip_that_is_cut_off_is_said_to_be(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Not one whose last picture stands for long."""
+    noise = np.random.default_rng(0).integers(0, 256, (120, 48, 64, 3), dtype=np.uint8)
+    whole = encode(tmp_path / "whole.mkv", noise, rate=12)
+    cut = tmp_path / "cut.mkv"
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    slides = encode(tmp_path / "slides.mp4", noise[:3], seconds=(0, 4, 9.5))
+    shown = encode(tmp_path / "shown.mkv", noise[:3], seconds=(0, 0.5, 9.5))
+    for path in (whole, slides, shown):
+        sample_frames(path, size=16)
+        assert readable_duration(path, 10.0) == 10.0
+    assert not caplog.messages
+    sample_frames(cut, size=16)
+    [message] = caplog.messages
+    readable = readable_duration(cut, probe(cut).duration)
+    assert readable == pytest.approx(5, abs=1)
+    assert message.startswith(f"{cut}: the file is cut off: {readable:.1f} of 10.0 seconds can be read.")
 
 
 def _audio(path: Path) -> None:

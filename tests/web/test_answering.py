@@ -40,18 +40,18 @@ def test_description_is_the_predictors(client: Client, clip_id: str, clip: Path,
     assert tracing.output_weights is not None
     np.testing.assert_allclose(weights, tracing.output_weights, atol=1e-3)
     assert len(answer["attended"]) == 4
-    assert (answer["run"], answer["said_by"]) == ("describe", 1)
+    assert (answer["run"], answer["num_models"]) == ("describe", 1)
     effects = tracing.effects
     assert effects is not None
     for place, word in enumerate(answer["words"]):
         assert word["effect"] == pytest.approx(effects.together[place], abs=1e-3)
-        assert [(each["word"], each["effect"]) for each in word["owes"]] == [
-            (each.word, pytest.approx(each.effect, abs=1e-3)) for each in effects.owed(place)
+        assert [(each["word"], each["effect"]) for each in word["effects"]] == [
+            (each.word, pytest.approx(each.effect, abs=1e-3)) for each in effects.largest(place)
         ]
 
 
 def test_effects_are_those_of_leaving_a_concept_word_out(models: list[Path], clip: Path) -> None:
-    """Of a model whose gates are wide open, one word of the caption owes something at least."""
+    """With wide open gates a concept word has an effect on at least one word of the caption."""
     [run] = load_runs(models[:1])
     for name, values in run.model.named_parameters():
         if name.endswith("gate"):
@@ -59,9 +59,9 @@ def test_effects_are_those_of_leaving_a_concept_word_out(models: list[Path], cli
     predictor = Predictor([load_torch_model(run)])  # a graph would have the stored gates
     with served(create_app(predictor, limits=Limits(workers=1))) as client:
         answer = client.get(f"/api/clips/{upload(client, clip)}/description").json()
-    owed = [each for word in answer["words"] for each in word["owes"]]
+    owed = [each for word in answer["words"] for each in word["effects"]]
     assert owed
-    assert all(len(word["owes"]) <= 3 for word in answer["words"])
+    assert all(len(word["effects"]) <= 3 for word in answer["words"])
     assert all(each["effect"] >= 0.1 for each in owed)
     assert {each["word"] for each in owed} <= set(answer["attended"])
 

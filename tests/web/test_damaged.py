@@ -180,7 +180,7 @@ def test_an_empty_upload_is_refused_at_once(serve: Serve, spool: Path) -> None:
         for content in (b"", iter([b"", b""])):  # with Content-Length, and in chunks
             answer = client.post("/api/clips", content=content)
             assert answer.status_code == 422
-            assert answer.json()["error"]["message"].startswith("The upload is empty. Send the file")
+            assert answer.json()["error"]["message"].startswith("The file is empty (0 bytes)")
         assert files_in(spool) == []
 
 

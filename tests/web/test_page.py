@@ -103,7 +103,7 @@ def test_a_video_plays_beside_its_caption(page: Page, clip: Path) -> None:
     confidences = chips.all_inner_texts()
     words.first.hover()
     hint = page.inner_text("#caption-hint")
-    assert hint.startswith(f"“{words.first.inner_text()}” owes ")
+    assert hint.startswith(f"“{words.first.inner_text()}” is ")
     assert f"For “{words.first.inner_text()}” the model “describe” attended to " in hint
     assert "came from" not in hint
     assert not re.search(r"\b0 %", hint)
@@ -233,14 +233,14 @@ def test_attention_is_shown_as_that_of_one_of_the_models(page: Page, clip: Path)
     said = {
         "caption": "a cat",
         "score": 1.5,
-        "said_by": 3,
+        "num_models": 3,
         "run": "describe",
         "words": [
-            {"word": "a", "attention": [0.996, 0.004], "owes": [], "effect": 0.04},
+            {"word": "a", "attention": [0.996, 0.004], "effects": [], "effect": 0.04},
             {
                 "word": "cat",
                 "attention": [0.25, 0.75],
-                "owes": [{"word": "grass", "effect": 0.8}, {"word": "tree", "effect": 0.2}],
+                "effects": [{"word": "grass", "effect": 0.8}, {"word": "tree", "effect": 0.2}],
                 "effect": 3.0,
             },
         ],
@@ -251,19 +251,22 @@ def test_attention_is_shown_as_that_of_one_of_the_models(page: Page, clip: Path)
     give(page, clip)
     words, hint = page.locator("#caption .word"), page.locator("#caption-hint")
     words.first.hover()
-    among = "the model “describe”, one of 3 that said this sentence,"
-    owed = "“a” owes less than x1.1 to each concept word; to all x1.0 (times as likely as without)."
-    assert hint.inner_text() == f"{owed} For “a” {among} attended to man 100 %."
+    among = "the model “describe”, one of 3 that wrote this sentence,"
+    effects = (
+        "“a” is hardly likelier by any concept word (less than x1.1); by all together x1.0 (times as likely "
+        "as without)."
+    )
+    assert hint.inner_text() == f"{effects} For “a” {among} attended to man 100 %."
     assert page.locator("#concepts .chip small").all_inner_texts() == ["100 %", ""]
     words.nth(1).hover()
-    owed = "“cat” owes most to grass x2.2, tree x1.2; to all x20 (times as likely as without)."
-    assert hint.inner_text() == f"{owed} For “cat” {among} attended to grass 75 %, man 25 %."
+    effects = "“cat” is likelier by grass x2.2, tree x1.2; by all together x20 (times as likely as without)."
+    assert hint.inner_text() == f"{effects} For “cat” {among} attended to grass 75 %, man 25 %."
 
 
 def test_no_attention_is_shown_of_models_that_have_none(page: Page, clip: Path) -> None:
-    said = {"caption": "a cat", "score": 1.5, "said_by": 2, "run": None, "attended": [], "concepts": []}
+    said = {"caption": "a cat", "score": 1.5, "num_models": 2, "run": None, "attended": [], "concepts": []}
     words: list[dict[str, Any]]
-    words = [{"word": word, "attention": [], "owes": [], "effect": None} for word in ("a", "cat")]
+    words = [{"word": word, "attention": [], "effects": [], "effect": None} for word in ("a", "cat")]
     page.route("**/api/clips/*/description", lambda route: route.fulfill(json={**said, "words": words}))
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

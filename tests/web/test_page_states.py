@@ -182,13 +182,13 @@ def test_nothing_found_says_so(page: Page) -> None:
 
     def unlike(route: Route) -> None:
         answer: dict[str, Any] = route.fetch().json()
-        route.fulfill(json=answer | {"has_match": False, "trust": 0.83})
+        route.fulfill(json=answer | {"has_match": False, "match_accuracy": 0.83})
 
     page.route("**/api/search?*", unlike)
     search(page, "a heart grows")
     becomes(page, "document.getElementById('found-title').textContent === 'Nothing matches “a heart grows”'")
     assert page.inner_text("#closest") == "The closest moments"
-    assert "right for 83 %" in page.inner_text("#found-note")
+    assert "with 83 of 100 sentences" in page.inner_text("#found-note")
     page.unroute("**/api/search?*")
 
 

@@ -40,8 +40,8 @@ ATTENTION = click.option(
 EFFECTS = click.option(
     "--attention",
     is_flag=True,
-    help="Add which concept words each said word attended to, and which it owes most to: x2.2 means 2.2 "
-    "times as likely as without that concept word.",
+    help="Add which concept words each word attended to, and which made it likelier: x2.2 means 2.2 times as "
+    "likely as without that concept word.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a clip.")
 
@@ -221,5 +221,5 @@ def effect_lines(effects: Effects | None) -> Iterable[str]:
     yield "    likelier by each concept word, and by all of them (x1.0: no effect)"
     width = max(len(word) for word in effects.words)
     for place, word in enumerate(effects.words):
-        parts = [*map(str, effects.owed(place)), f"all {times_likelier(float(effects.together[place]))}"]
+        parts = [*map(str, effects.largest(place)), f"all {times_likelier(float(effects.together[place]))}"]
         yield f"      {word:{width}}  {', '.join(parts)}"

@@ -67,7 +67,7 @@ def describe_scenes(
     beam: int | None,
     as_json: bool,
 ) -> None:
-    """Caption the shots of videos. Of several, those that cannot be read are said, and the exit code is 1.
+    """Caption the shots of videos. Unreadable ones of several are listed, and the exit code is 1.
 
     Args:
         tracks: the file to write for each video; without one, each shot is printed as soon as it is ready.

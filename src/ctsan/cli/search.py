@@ -49,9 +49,15 @@ _LONG_FILM = 60.0  # seconds, from which describing it shot by shot is worth a h
     "concepts",
     multiple=True,
     metavar="WORD",
-    help="Only what shows this; repeatable. Needs no QUERY.",
+    help="Only shots that show this (confidence of at least 0.5); repeatable. Needs no QUERY.",
 )
-@click.option("--not", "without", multiple=True, metavar="WORD", help="Nothing that shows this; repeatable.")
+@click.option(
+    "--not",
+    "without",
+    multiple=True,
+    metavar="WORD",
+    help="No shots that may show this (0.1; people 0.3); repeatable.",
+)
 @click.option("--plus", multiple=True, metavar="QUERY", help="Add a sentence to QUERY; repeatable.")
 @click.option("--minus", multiple=True, metavar="QUERY", help="Subtract a sentence from QUERY; repeatable.")
 @click.option("--min-score", type=float, help="Only hits with at least this score.")
@@ -164,7 +170,9 @@ def _notes(result: SearchResult) -> Iterator[str]:
     if result.unknown:
         yield f"Not known to the model, and left out: {', '.join(result.unknown)}."
     if result.searched_for is not None and result.hits and not result.is_judged:
-        yield "Whether these match was not judged, only which come nearest."
+        yield "These are the nearest; whether they match was not judged."
+    if result.negated:
+        yield f"A sentence excludes nothing. To leave out what shows it: --not {result.negated}"
     for applied in result.filters:
         read_as = "" if applied.read_as == applied.word.lower() else f" (for {applied.word!r})"
         verb = "may show" if applied.is_excluded else "show"
@@ -198,7 +206,7 @@ def _to_json(
         "skipped": result.skipped,
         "match": result.has_match,
         "judged": result.is_judged,
-        "trust": None if result.trust is None else round(result.trust, 3),
+        "match_accuracy": None if result.match_accuracy is None else round(result.match_accuracy, 3),
         "hits": [_hit_to_json(hit, pictures.get(place)) for place, hit in enumerate(result.hits)],
     }
 
@@ -223,8 +231,8 @@ def _print(result: SearchResult, pictures: dict[int, Path]) -> None:
         return
     if not result.has_match:
         verdict = (
-            f"Nothing matches (such an answer was right for {result.trust:.0%} of validation sentences)."
-            if result.trust
+            f"Nothing matches (in tests this was right for {result.match_accuracy:.0%} of the sentences)."
+            if result.match_accuracy
             else "Perhaps nothing matches: a single word is hard to judge, a sentence less so."
         )
         print_line(f"{verdict} What comes nearest:")
@@ -235,9 +243,8 @@ def _print(result: SearchResult, pictures: dict[int, Path]) -> None:
         print_line(f"{hit.score:6.2f}  {printable(f'{host}{hit.file}')}{when}{words}")
         if place in pictures:
             print_line(f"        {pictures[place]}")
-    films = [hit.file for hit in result.hits if hit.end > _LONG_FILM]
-    if films and result.has_match:
-        inform(f"Shot by shot: ctsan describe --scenes {shlex.quote(printable(films[0]))}")
+    if result.has_match and result.hits[0].end > _LONG_FILM:
+        inform(f"Shot by shot: ctsan describe --scenes {shlex.quote(printable(result.hits[0].file))}")
 
 
 def _why_none(result: SearchResult) -> str:

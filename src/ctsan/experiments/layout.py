@@ -145,7 +145,7 @@ TABLES: dict[str, Table] = {
         ),
         Table(
             name="attention",
-            title="Attention on words read, words said, or both",
+            title="Attention on words read, words generated, or both",
             about="The paper's ablation of semantic attention.",
             rows=("only-input", "only-output", "ct-san"),
             columns=(*_CAPTIONS, _BLANK),

@@ -127,7 +127,7 @@ SYSTEMS: dict[str, System] = {
         System(
             name="only-output",
             label="only output",
-            about="CT-SAN whose semantic attention works on words that are said only",
+            about="CT-SAN whose semantic attention works only on words that are generated",
             measured=("describe", "fill"),
             overrides=("attention.input=false",),
         ),

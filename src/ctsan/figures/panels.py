@@ -127,7 +127,7 @@ def draw_caption(
     attentions = [
         (name, colour, weights)
         for name, colour, weights in (
-            ("as it is said (output)", _OUTPUT, tracing.output_weights),
+            ("when generated (output)", _OUTPUT, tracing.output_weights),
             ("as it is read (input)", _INPUT, tracing.input_weights),
         )
         if weights is not None
@@ -189,7 +189,7 @@ def _effect_lines(tracing: Tracing) -> list[list[str]]:
     """The lines below each word of the caption, such as `horse x2.2`."""
     if tracing.effects is None:
         return [[] for _ in tracing.words]
-    return [[str(effect) for effect in tracing.effects.owed(place)] for place in range(len(tracing.words))]
+    return [[str(effect) for effect in tracing.effects.largest(place)] for place in range(len(tracing.words))]
 
 
 def _legends(tracing: Tracing, attentions: Sequence[_Attention]) -> list[tuple[str, Sequence[_Attention]]]:
@@ -198,11 +198,11 @@ def _legends(tracing: Tracing, attentions: Sequence[_Attention]) -> list[tuple[s
     if any(_effect_lines(tracing)):
         legends.append(("x2.2: the word is 2.2 times as likely as without that concept word", ()))
     elif tracing.effects is not None:
-        legends.append(("every word of the caption owes less than x1.1 to each concept word", ()))
+        legends.append(("no concept word makes a word of the caption likelier by x1.1 or more", ()))
     if attentions:
-        ensemble = f"; it is one of {len(tracing.said_by)} models that said this sentence"
+        ensemble = f"; it is one of {len(tracing.captioned_by)} models that generated this sentence"
         legend = f"what '{tracing.run_name}' attended to for each word"
-        legends.append((legend + (ensemble if len(tracing.said_by) > 1 else ""), attentions))
+        legends.append((legend + (ensemble if len(tracing.captioned_by) > 1 else ""), attentions))
     return legends
 
 

@@ -264,7 +264,7 @@ class Predictor:
             traced,
             encoded.encoding(traced),
             caption,
-            said_by=captioners,
+            captioned_by=captioners,
             effects=caption_effects(captioners, encodings, caption.text.split()),
             concepts=_concepts([traced], encoded),
             concept=concept,

@@ -93,7 +93,8 @@ class QueryReader:
         """Raise an error if captions mention hardly any word, or if the words are in another script.
 
         Words of a vocabulary that captions do not mention come with its word vectors, and some of those are
-        of other languages. Of two words, one must also have nothing near it: else both may be misspelt.
+        of other languages. So one word at least must be in no vocabulary ("kung fu fight" is English). Of two
+        words, that one must also have nothing near it: else both may be misspelt.
         """
         words = [word for word, _ in read]
         if len(self.counts) < _MIN_VOCABULARY:
@@ -106,9 +107,10 @@ class QueryReader:
                 "training captions, which for the bundled model is English."
             )
         strange = [word for word in words if word.isalpha() and not self.counts.get(word)]
-        has_unknown = any(other is None for _, other in read)
+        has_unknown = any(word not in self.counts for word in strange)
+        has_unreadable = any(read_as is None for _, read_as in read)
         if len(words) - len(strange) < _MIN_MENTIONED * len(words) and (
-            len(words) > 2 or (len(words) == 2 and has_unknown)
+            (len(words) > 2 and has_unknown) or (len(words) == 2 and has_unreadable)
         ):
             raise UsageError(
                 f"Hardly any word of the query is in the training captions (not in them: "

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ctsan.errors import VideoError
 
 LEAST_EFFECT = 0.1  # nats: smaller effects are not shown
-MOST_OWED = 3  # concept words shown per word
+MAX_EFFECTS_SHOWN = 3  # concept words shown per word
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Concept:
     confidence: float
 
 
-class OwedConcept(NamedTuple):
+class ConceptEffect(NamedTuple):
     """A concept word with its effect on a word of the answer."""
 
     word: str
@@ -45,12 +45,12 @@ class Effects:
     each: NDArray[np.float32]  # (T, K)
     together: NDArray[np.float32]  # (T,): log p(word | all concept words) - log p(word | none)
 
-    def owed(self, place: int) -> tuple[OwedConcept, ...]:
+    def largest(self, place: int) -> tuple[ConceptEffect, ...]:
         """The concept words with the largest effects on a word, largest first; small effects are left out."""
         effects = self.each[place]
-        greatest = (-effects).argsort(kind="stable")[:MOST_OWED]
+        greatest = (-effects).argsort(kind="stable")[:MAX_EFFECTS_SHOWN]
         return tuple(
-            OwedConcept(self.concepts[column], float(effects[column]))
+            ConceptEffect(self.concepts[column], float(effects[column]))
             for column in greatest
             if effects[column] >= LEAST_EFFECT
         )
@@ -100,7 +100,7 @@ class Tracing:
     """The spatial attention of one run's traces, and its attention on concept words in the caption."""
 
     run: str  # whose traces and attention these are
-    said_by: tuple[str, ...]  # the runs that generated the caption as an ensemble; `run` is one of them
+    captioned_by: tuple[str, ...]  # the runs that generated the caption as an ensemble; `run` is one of them
     times: NDArray[np.float64]  # (N,), seconds in the source, of the frames that the model was given
     attention: NDArray[np.float32]  # (N, L, h, w); sums to 1 over the grid
     rows: NDArray[np.float64]  # (h + 1,), from 0 to 1: borders of the grid's cells in the upright picture
@@ -113,7 +113,7 @@ class Tracing:
     caption: Caption
     output_weights: NDArray[np.float32] | None  # β, (words, K): output attention, when predicting a word
     input_weights: NDArray[np.float32] | None  # γ, (words, K): input attention, when reading a word
-    effects: Effects | None  # of the concept words of all runs in `said_by`; None if none reads any
+    effects: Effects | None  # of the concept words of all runs in `captioned_by`; None if none reads any
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def trace_clip(
     encoding: ClipEncoding,
     caption: Caption,
     *,
-    said_by: Sequence[Captioner],
+    captioned_by: Sequence[Captioner],
     effects: Effects | None,
     concepts: tuple[Concept, ...],
     concept: str | None,
@@ -49,7 +49,7 @@ def trace_clip(
     Args:
         encoding: with one row.
         caption: the caption of the clip.
-        said_by: the ensemble that generated it; `model` is one of them.
+        captioned_by: the ensemble that generated it; `model` is one of them.
         effects: of the ensemble's concept words on the words of the caption.
         concepts: the concept words that `model` detects.
         concept: one more concept word to include, detected or not.
@@ -67,7 +67,7 @@ def trace_clip(
     confidences, probed = detection.confidences[0], detection.probe_confidences
     return Tracing(
         run=str(model.folder),
-        said_by=tuple(str(captioner.folder) for captioner in said_by),
+        captioned_by=tuple(str(captioner.folder) for captioner in captioned_by),
         times=times[subsample(len(times), frames)],
         attention=detection.attention[0],
         rows=rows,

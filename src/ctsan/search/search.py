@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 NUM_CANDIDATES = 100  # shots that the first stage passes on
 
 _MIN_SHOTS_TO_JUDGE = 10  # among fewer, a match is not judged
+_STANDS_OUT = 1.0  # the best score alone is a match so far above the threshold: bench/nothing_matches.py
+_NEGATIONS = frozenset({"no", "without"})
 _SAMPLE_SIZE = 1000  # shots that estimate how a query scores in general
 _MOST_COPIES = 50  # shots of a clip, and of copies of it, that are looked for to leave them out
 _SAME_CLIP = 0.9999  # least cosine of a clip with itself, in half precision
@@ -84,7 +87,9 @@ class SearchResult:
     hits: tuple[Hit, ...]
     has_match: bool  # False: probably nothing matches, or there are no hits
     is_judged: bool  # False: a match is not judged, because of no or several sentences, or too few shots
-    trust: float | None  # accuracy of `has_match` on validation sentences; None for a word, or if not judged
+    match_accuracy: (
+        float | None
+    )  # accuracy of `has_match` on validation sentences; None for a word, or if not judged
     unknown: tuple[str, ...] = ()  # query words that no run has in its vocabulary
     searched_for: str | None = None  # the query as it was read; None without one
     corrections: tuple[Correction, ...] = ()  # typed words that were read as others
@@ -92,6 +97,12 @@ class SearchResult:
     num_shots: int = 0  # of the library
     num_allowed: int = 0  # of these, the ones that pass the filters
     skipped: int = 0  # better hits that were left out
+
+    @property
+    def negated(self) -> str | None:
+        """The word after a "no" or "without" of the query, which a sentence does not exclude."""
+        words = tokenize(self.searched_for or "")
+        return next((word for before, word in pairwise(words) if before in _NEGATIONS), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +302,7 @@ class Searcher:
             hits,
             has_match=bool(hits) and (judged is None or judged[0]),
             is_judged=judged is not None,
-            trust=None if judged is None else judged[1],
+            match_accuracy=None if judged is None else judged[1],
             unknown=() if read is None else read.unknown,
             searched_for=None if read is None else read.text,
             corrections=() if read is None else read.corrections,
@@ -504,7 +515,9 @@ class Searcher:
         statistic = float(best.mean() + sample.mean())
         threshold = sum(model.match_score(num_among) for model in models) / len(models)
         accuracy = sum(model.match_accuracy for model in models) / len(models)
-        return statistic >= threshold, accuracy if _is_sentence(query) else None
+        # The statistic asks for several good hits, and would miss the only clip of its kind.
+        is_match = statistic >= threshold or float(best.max()) >= threshold + _STANDS_OUT
+        return is_match, accuracy if _is_sentence(query) else None
 
     def select(self, concepts: Sequence[str], without: Sequence[str]) -> _Selection:
         """The shots that show all of `concepts` and that surely show none of `without`."""

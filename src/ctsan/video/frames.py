@@ -21,6 +21,8 @@ from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
+from ctsan.errors import printable
+from ctsan.io.messages import warn
 from ctsan.video.video_file import decoded, guarded, nothing_decoded, open_video, packets, video_errors
 
 SPACING = 10 / 24  # seconds: one frame in ten at the frame rate of films
@@ -29,6 +31,7 @@ MAX_FRAMES = 40
 _ROUNDING = 1e-3  # seconds: some containers have timestamps in milliseconds
 _SEEK_COSTS = 12  # frames that can be decoded in the time of one seek
 _MAX_OFFSET = 2**63 - 1  # of a seek
+_CUT_OFF = 1.0  # seconds that are missing at the end of a file that is cut off, at least
 _LATEST = 1e11  # seconds, about 3,000 years: later timestamps are damage, but some recorders count from 1970
 
 
@@ -123,14 +126,32 @@ def packets_duration(path: Path) -> float:
     Raises:
         VideoError: it cannot be read.
     """
-    first, last = math.inf, -math.inf
+    return _packets_span(path)[0]
+
+
+def _packets_span(path: Path) -> tuple[float, float]:
+    """The time from the first timestamp to the last, and the longest time between two packets."""
+    first, last, previous, longest = math.inf, -math.inf, math.inf, 0.0
     with open_video(path) as (container, stream):
         for packet in packets(container, stream):
             if packet.pts is not None and packet.time_base is not None:
                 start, stop = packet.pts, packet.pts + max(packet.duration or 0, 0)
-                first = min(first, float(start * packet.time_base))
+                time = float(start * packet.time_base)
+                longest = max(longest, time - previous)
+                first, previous = min(first, time), time
                 last = max(last, float(stop * packet.time_base))
-    return min(last - first, _LATEST) if first <= last else 0.0
+    return (min(last - first, _LATEST), longest) if first <= last else (0.0, 0.0)
+
+
+def readable_duration(path: Path, declared: float) -> float:
+    """The duration of what is left of a file that is cut off, else `declared`, the duration of its header.
+
+    Raises:
+        VideoError: it cannot be read.
+    """
+    left, longest = _packets_span(path)
+    # A picture at the end may stand for as long as others do, and not every container says for how long.
+    return left if 0 < left < declared - max(_CUT_OFF, 2 * longest) else declared
 
 
 def sample_frames(
@@ -143,6 +164,8 @@ def sample_frames(
     middle_box: tuple[int, int] | None = None,
 ) -> Frames:
     """Sample a clip's frames at `size` x `size` pixels; damaged packets are skipped.
+
+    Warns if the file is cut off, and ends before its header says.
 
     Args:
         span: start and end in seconds from the first frame, to sample a part of the clip alone.
@@ -166,9 +189,20 @@ def sample_frames(
                 middle = frame
         if middle is None:
             raise nothing_decoded(path)
+        if span is None and targets[-1] - (times[-1] - times[0]) > 2 * SPACING:
+            _warn_if_cut_off(path, duration)
         picture = Picture(path, middle, _pixel_aspect(stream), reformatter)
         return Frames(
             np.stack(pixels), np.array(times), picture.within(middle_box) if middle_box is not None else None
+        )
+
+
+def _warn_if_cut_off(path: Path, declared: float) -> None:
+    readable = readable_duration(path, declared)
+    if readable < declared:
+        warn(
+            f"{printable(path)}: the file is cut off: {readable:.1f} of {declared:.1f} seconds can be read. "
+            "Copy or download it again."
         )
 
 

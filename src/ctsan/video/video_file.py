@@ -40,7 +40,7 @@ _CONTAINERS = (
     "jpeg_pipe,png_pipe,webp_pipe,bmp_pipe,tiff_pipe,apng,mp3,wav,flac,aac,aiff"
 )
 
-_NOT_VIDEO = "Give a video (mp4, avi, mkv, mov, webm, gif) or a picture (jpg, png, webp)."
+_NOT_VIDEO = "Give a video, such as mp4, avi, mkv, mov or webm, or a picture, such as jpg, png, webp or tiff."
 _CONVERT = "Convert it to mp4, or leave it out."
 
 

@@ -114,7 +114,7 @@ def _description_answer(
             _caption_word(word, weights, tracing.effects if tracing else None, position)
             for position, (word, weights) in enumerate(zip(words, attention, strict=True))
         ],
-        said_by=sum(model.task == "describe" for model in predictor.models),
+        num_models=sum(model.task == "describe" for model in predictor.models),
         run=tracing.run_name if tracing else None,
         attended=attended,
         concepts=concept_list(description.concepts),
@@ -125,13 +125,13 @@ def _caption_word(
     word: str, attention: list[float], effects: Effects | None, position: int
 ) -> schema.CaptionWord:
     if effects is None:
-        return schema.CaptionWord(word=word, attention=attention, owes=[], effect=None)
+        return schema.CaptionWord(word=word, attention=attention, effects=[], effect=None)
     strongest = [
         schema.ConceptEffect(word=concept.word, effect=round(concept.effect, _DIGITS))
-        for concept in effects.owed(position)
+        for concept in effects.largest(position)
     ]
     total = round(float(effects.together[position]), _DIGITS)
-    return schema.CaptionWord(word=word, attention=attention, owes=strongest, effect=total)
+    return schema.CaptionWord(word=word, attention=attention, effects=strongest, effect=total)
 
 
 def _traces_answer(tracing: Tracing) -> schema.TracesAnswer:

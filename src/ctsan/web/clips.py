@@ -69,7 +69,8 @@ class Clip:
     progress: float = 0.0
     error: str | None = None
     start: float = 0.0  # seconds from the start of the file
-    duration: float | None = None
+    duration: float | None = None  # of what can be read
+    declared_duration: float | None = None  # by the header of the file; longer if the file is cut off
     width: int | None = None
     height: int | None = None
     poster: bytes | None = None
@@ -162,7 +163,7 @@ class ClipStore:
                             raise BusyError("Too many large files are being read. Try again in a minute.")
                         await asyncio.to_thread(out.write, chunk)
                 if not written:
-                    raise EmptyUploadError("The upload is empty. Send the file itself as the request body.")
+                    raise EmptyUploadError("The file is empty (0 bytes). Copy or download it again.")
             except BaseException:
                 self._spooled_bytes -= written
                 _unlink(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,12 +12,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
+from ctsan.inference.results import Caption, Scene
 from ctsan.search.search import Hit, Searcher, SearchResult
 from ctsan.web import answering, schema
 from ctsan.web.catalogue import MEDIA_TYPES, Catalogue
 from ctsan.web.errors import GoneError, NoModelError, NotFoundError, RequestError
 from ctsan.web.range_response import MAX_RANGE_BYTES, range_response
-from ctsan.web.routes import CACHED_JPEG, ERROR_RESPONSES, ServiceDep, cached_jpeg_response, clip_state_answer
+from ctsan.web.routes import (
+    CACHED_JPEG,
+    ERROR_RESPONSES,
+    VTT,
+    ServiceDep,
+    cached_jpeg_response,
+    clip_state_answer,
+    vtt_response,
+)
 from ctsan.web.service import Service
 
 _LIKE = "Instead of `query`: the id of a clip or of a hit, to find similar moments."
@@ -92,9 +102,10 @@ async def search(
     return schema.SearchAnswer(
         has_match=result.has_match,
         is_judged=result.is_judged,
-        trust=result.trust,
+        match_accuracy=result.match_accuracy,
         unknown=list(result.unknown),
         searched_for=result.searched_for,
+        negated=result.negated,
         corrections=[
             schema.CorrectionAnswer(typed=correction.typed, read_as=correction.read_as)
             for correction in result.corrections
@@ -170,6 +181,22 @@ async def film_shots(service: ServiceDep, hit: HitDep, hit_id: str) -> list[sche
         return [_hit_answer(hit_id, hit)]
     shots = await service.run_queued(lambda: catalogue.shots(hit))
     return [_hit_answer(shot_id, shot) for shot_id, shot in shots]
+
+
+@router.get("/library/{hit_id}/shots.vtt", responses=VTT, response_class=Response)
+async def film_track(service: ServiceDep, hit: HitDep, hit_id: str) -> Response:
+    """The stored captions of a file as a WebVTT track; shots without a caption are left out."""
+    catalogue = service.catalogue
+    shots = [hit]
+    if hit_id not in service.examples and catalogue is not None:
+        shots = [shot for _, shot in await service.run_queued(lambda: catalogue.shots(hit))]
+    return vtt_response(
+        Scene(
+            shot.start, shot.end, Caption(shot.caption, math.nan, math.nan), shot.concepts
+        )  # scores are not stored
+        for shot in shots
+        if shot.caption
+    )
 
 
 @router.get("/library/{hit_id}/thumbnail", responses=CACHED_JPEG, response_class=Response)

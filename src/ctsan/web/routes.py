@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from ctsan import __version__
+from ctsan.inference.results import Scene
 from ctsan.subtitles import web_vtt
 from ctsan.web import answering, schema
 from ctsan.web.clips import Clip
@@ -33,7 +35,7 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "A picture."}}
 CACHED_JPEG = JPEG | {304: {"description": "The picture has not changed."}}
-_VTT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/vtt": {}}, "description": "WebVTT."}}
+VTT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/vtt": {}}, "description": "WebVTT."}}
 _FILE_BODY = {
     "requestBody": {
         "required": True,
@@ -165,12 +167,10 @@ async def shots(clip: ClipDep) -> schema.ShotsAnswer:
     )
 
 
-@router.get("/clips/{clip_id}/shots.vtt", responses=_VTT, response_class=Response)
+@router.get("/clips/{clip_id}/shots.vtt", responses=VTT, response_class=Response)
 async def shots_vtt(clip: ClipDep) -> Response:
     """The shots as a WebVTT track, for subtitles or audio description."""
-    headers = {"Content-Disposition": 'attachment; filename="descriptions.vtt"'}
-    track = "".join(web_vtt(shot.scene for shot in clip.shots))
-    return Response(track, media_type="text/vtt; charset=utf-8", headers=headers)
+    return vtt_response(shot.scene for shot in clip.shots)
 
 
 @router.get("/clips/{clip_id}/shots/{number}/picture", responses=JPEG, response_class=Response)
@@ -192,11 +192,24 @@ def clip_state_answer(clip: Clip) -> schema.ClipState:
         error=clip.error,
         start=clip.start,
         duration=clip.duration,
+        cut_off=_cut_off(clip),
         width=clip.width,
         height=clip.height,
         times=clip.times,
         shots=shots,
     )
+
+
+def _cut_off(clip: Clip) -> float | None:
+    """The duration that the header of an upload declares, if less can be read."""
+    if clip.span is not None or clip.duration is None or clip.declared_duration is None:
+        return None
+    return clip.declared_duration if clip.duration < clip.declared_duration else None
+
+
+def vtt_response(scenes: Iterable[Scene]) -> Response:
+    headers = {"Content-Disposition": 'attachment; filename="descriptions.vtt"'}
+    return Response("".join(web_vtt(scenes)), media_type="text/vtt; charset=utf-8", headers=headers)
 
 
 def jpeg_response(content: bytes) -> Response:

@@ -52,6 +52,9 @@ class ClipState(BaseModel):
     error: str | None
     start: float = Field(description="Seconds from the start of the file; above 0 for a moment of a film.")
     duration: float | None = Field(description="In seconds; 0 for a picture; null until known.")
+    cut_off: float | None = Field(
+        description="Seconds that the file should have, if it is cut off and ends earlier; else null."
+    )
     width: int | None = Field(description="Display size, at most 640 pixels; null until known.")
     height: int | None
     times: list[float] = Field(
@@ -77,7 +80,7 @@ class CaptionWord(BaseModel):
     attention: list[float] = Field(
         description="Output attention of `run` on each word of `attended`; empty if the run has none."
     )
-    owes: list[ConceptEffect] = Field(
+    effects: list[ConceptEffect] = Field(
         description="The concept words with the largest effects on the word, at least 0.1; at most three."
     )
     effect: float | None = Field(
@@ -91,7 +94,7 @@ class DescriptionAnswer(BaseModel):
         description="Score by which the hypotheses were ranked; the caption has the highest."
     )
     words: list[CaptionWord]
-    said_by: int = Field(description="Number of models in the captioning ensemble.")
+    num_models: int = Field(description="Number of models in the captioning ensemble.")
     run: str | None = Field(
         description="The member of the ensemble that traces and attention are from; null if none has traces."
     )
@@ -198,11 +201,14 @@ class SearchAnswer(BaseModel):
     is_judged: bool = Field(
         description="False for a clip, and among too few shots: `has_match` says nothing."
     )
-    trust: float | None = Field(
+    match_accuracy: float | None = Field(
         description="Accuracy of `has_match` on validation sentences; null for a word, or if not judged."
     )
     unknown: list[str] = Field(description="Words of the query that no model knows.")
     searched_for: str | None = Field(description="The query as it was read; null without one.")
+    negated: str | None = Field(
+        description="The word after 'no' or 'without', which exclude nothing in a sentence; `without` does."
+    )
     corrections: list[CorrectionAnswer] = Field(description="Misspelt words of the query.")
     filters: list[FilterAnswer] = Field(description="Of `concept` and `without`.")
     words: list[WordCount] = Field(description="Concept words that the hits share, to narrow the search by.")

@@ -221,6 +221,7 @@ class Service:
                 case "info":
                     clip.state, clip.poster = "reading", body
                     clip.start, clip.duration = float(head["start"]), float(head["duration"])
+                    clip.declared_duration = float(head["declared"])
                     clip.width, clip.height = int(head["width"]), int(head["height"])
                 case "picture":
                     clip.pictures.append(body)

@@ -26,7 +26,7 @@ from ctsan.errors import VideoError
 from ctsan.video.backbones import Backbone, backbone_of
 from ctsan.video.clip_maps import needed_frames
 from ctsan.video.engine import Engine, load_engine
-from ctsan.video.frames import Frames, pictures_at, probe, sample_frames
+from ctsan.video.frames import Frames, pictures_at, probe, readable_duration, sample_frames
 from ctsan.video.shots import MAX_SECONDS, MIN_SECONDS, frames_of_shots_by_size
 from ctsan.video.store import Recipe
 from ctsan.video.video_file import pixel_limit
@@ -99,7 +99,8 @@ def read_clip(file: Path, networks: list[Network], limits: Mapping[str, Any]) ->
     Raises:
         VideoError: the clip cannot be read, or exceeds a limit.
     """
-    duration = probe(file).duration
+    declared = probe(file).duration
+    duration = readable_duration(file, declared)
     span = _part_of(duration, limits.get("span"))
     if span is None and duration > limits["seconds"]:
         what = f"it is {duration:,.0f} seconds long, and {limits['seconds']:,.0f} are allowed"
@@ -110,7 +111,7 @@ def read_clip(file: Path, networks: list[Network], limits: Mapping[str, Any]) ->
         raise VideoError(file, f"there is no frame at {start:,.1f} seconds", "Index the folder again.")
     [(poster, _)] = posters
     height, width = poster.shape[:2]
-    about = {"start": start, "duration": end - start, "width": width, "height": height}
+    about = {"start": start, "duration": end - start, "declared": declared, "width": width, "height": height}
     yield Message({"kind": "info", **about}, _jpeg(poster))
     sizes = {network.backbone.image_size for network in networks}
     frames = {size: sample_frames(file, size=size, span=span) for size in sizes}

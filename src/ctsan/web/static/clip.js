@@ -12,6 +12,7 @@ import { Tabs } from "./tabs.js";
 
 const NO_VIDEO = "The video itself was deleted once it was read, so these are the frames that were looked at.";
 const NO_PLAYER = "This browser cannot play the file, so these are the frames that were looked at.";
+const NO_PICTURE = "This browser cannot show the file, so this is the picture that was looked at.";
 const FORGOTTEN =
   "An uploaded clip is forgotten after an hour without a question, and when the server stops. Open the file again.";
 
@@ -167,15 +168,21 @@ export class ClipView {
     }
   }
 
-  #showFrames({ id, times, duration }) {
+  #showFrames({ id, times, duration, cut_off }) {
     const current = this.#current;
     const urls = times.map((_, number) => `/api/clips/${id}/pictures/${number}`);
     if (duration) this.#player.showFrames(urls);
+    const isHere = current.isMoment || this.#uploads.find(current.key);
+    const cut = cut_off === null ? "" : `The file is cut off: ${Math.round(duration)} of ${Math.round(cut_off)} seconds could be read. `;
+    const note = (text) => {
+      byId("frames-note").textContent = cut + text;
+      byId("frames-note").hidden = !(cut + text);
+    };
+    note("");
     current.replaceVideo = () => {
       if (duration) this.#player.replaceVideo(times, urls);
       else this.#player.replacePicture(`/api/clips/${id}/poster`);
-      byId("frames-note").textContent = current.isMoment || this.#uploads.find(current.key) ? NO_PLAYER : NO_VIDEO;
-      byId("frames-note").hidden = false;
+      note(!isHere ? NO_VIDEO : duration ? NO_PLAYER : NO_PICTURE);
     };
     if (current.isUnplayable) current.replaceVideo();
   }
@@ -186,6 +193,7 @@ export class ClipView {
     if (shots.length < 2) return;
     this.#current.isFilm = true;
     this.#shots.showMoments(shots, { current: id, search: searchOf(readAddress()) });
+    if (shots.some(({ caption }) => caption)) this.#shots.offer(`/api/library/${id}/shots.vtt`);
     this.#showTabs();
   }
 

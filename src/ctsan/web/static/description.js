@@ -72,20 +72,20 @@ export class DescriptionView {
 
   // The model whose attention is shown: an ensemble has no attention of its own.
   #attendingModel() {
-    const { run, said_by } = this.#description;
-    return `the model “${run}”${said_by > 1 ? `, one of ${said_by} that said this sentence,` : ""}`;
+    const { run, num_models } = this.#description;
+    return `the model “${run}”${num_models > 1 ? `, one of ${num_models} that wrote this sentence,` : ""}`;
   }
 
   #hint() {
-    return "Point at a word to see which concept words it owes most to, and which were attended to.";
+    return "Point at a word to see which concept words made it likelier, and which were attended to.";
   }
 
   // x2.2: the word is 2.2 times as likely as without that concept word.
-  #effectText({ word, owes, effect }) {
+  #effectText({ word, effects, effect }) {
     if (effect === null) return "";
-    const strongest = owes.map((concept) => `${concept.word} ${times(concept.effect)}`).join(", ");
-    const text = strongest ? `most to ${strongest}` : "less than x1.1 to each concept word";
-    return `“${word}” owes ${text}; to all ${times(effect)} (times as likely as without). `;
+    const largest = effects.map((concept) => `${concept.word} ${times(concept.effect)}`).join(", ");
+    const text = largest ? `likelier by ${largest}` : "hardly likelier by any concept word (less than x1.1)";
+    return `“${word}” is ${text}; by all together ${times(effect)} (times as likely as without). `;
   }
 
   #word(captionWord, hasAttention) {

@@ -96,14 +96,14 @@ export class SearchView {
     announce(`Nothing found. ${error.message}`);
   }
 
-  #show({ hits, isLast, has_match, is_judged, trust, ...answer }, search, kept) {
+  #show({ hits, isLast, has_match, is_judged, match_accuracy, ...answer }, search, kept) {
     if (kept) {
       this.#addCards(hits, search, isLast);
       return;
     }
     const title = this.title(search);
     const isNothing = !hits.length || !has_match;
-    const isUnsure = isNothing && hits.length > 0 && trust === null;
+    const isUnsure = isNothing && hits.length > 0 && match_accuracy === null;
     byId("found-title").textContent = isUnsure ? `Perhaps nothing matches ${title}`
       : isNothing ? `Nothing matches ${title}` : `Results for ${title}`;
     const isFiltered = search.only.length > 0 || search.no.length > 0;
@@ -114,9 +114,12 @@ export class SearchView {
     byId("corrected").replaceChildren("Searched for: ", element("b", {}, answer.searched_for ?? ""));
     const notes = [];
     if (answer.unknown.length) notes.push(`The model does not know ${answer.unknown.map((word) => `“${word}”`).join(", ")}.`);
-    if (isNothing && hits.length && trust) notes.push(`Such a verdict was right for ${Math.round(100 * trust)} % of validation sentences.`);
+    if (isNothing && hits.length && match_accuracy) {
+      notes.push(`In tests with ${Math.round(100 * match_accuracy)} of 100 sentences it was right whether a library has a match.`);
+    }
+    if (answer.negated) notes.push(`A sentence excludes nothing. To leave “${answer.negated}” out, press its word below twice.`);
     if (isUnsure) notes.push("A single word is hard to judge, a sentence less so.");
-    if (answer.searched_for !== null && hits.length && !is_judged) notes.push("Whether these match was not judged, only which come nearest.");
+    if (answer.searched_for !== null && hits.length && !is_judged) notes.push("These are the nearest; whether they match was not judged.");
     if (!hits.length && isFiltered) notes.push("Take back a filter to see more.");
     this.#note("found-note", notes.join(" "));
     byId("closest").hidden = !isNothing || !hits.length;
@@ -148,12 +151,14 @@ export class SearchView {
   }
 
   // Concept words of the hits. Clicks cycle through: only with the word, only without it, off.
-  #showFilters({ filters, words }, { only, no, ...search }) {
+  #showFilters({ filters, words, library_shots }, { only, no, ...search }) {
     const isFocused = byId("filters").contains(document.activeElement);
     const focused = isFocused ? document.activeElement.dataset.word : null;
     const chosen = [...only, ...no].map((word) => {
       const known = filters.find((filter) => filter.word === word);
-      return { word, shown: known?.read_as ?? word, shots: known?.shots };
+      // Shots that pass: those that show the word, or that do not show it.
+      const shots = known?.is_excluded ? library_shots - known.shots : known?.shots;
+      return { word, shown: known?.read_as ?? word, shots };
     });
     byId("filters").replaceChildren(
       ...[...chosen, ...words].map(({ word, shown = word, shots }) => {
@@ -162,7 +167,7 @@ export class SearchView {
         const text = isOnly ? `only ${shown}` : isNo ? `no ${shown}` : word;
         const chip = element("button", { type: "button", className: "chip" }, text);
         chip.dataset.word = word;
-        if (shots) chip.append(element("small", { ariaLabel: count(shots, "shot", "shots") }, shots.toLocaleString("en")));
+        if (shots !== undefined) chip.append(element("small", { ariaLabel: count(shots, "shot", "shots") }, shots.toLocaleString("en")));
         chip.setAttribute("aria-pressed", String(isOnly || isNo));
         chip.addEventListener("click", () => {
           const others = { only: only.filter((each) => each !== word), no: no.filter((each) => each !== word) };

@@ -44,6 +44,12 @@ export class Shots {
     this.select(moments.findIndex(({ id }) => id === current));
   }
 
+  // The file of their stored captions.
+  offer(url) {
+    byId("vtt").href = url;
+    byId("vtt").hidden = false;
+  }
+
   // Shots of an upload, added until all are described.
   async follow(clip, signal) {
     this.#clip = clip;
