@@ -69,6 +69,8 @@ def test_what_the_library_has_not_is_said(library: Path) -> None:
     for query in ("a swimming pool", "two men play basketball in a gym"):
         asked = ctsan("search", query, "--store", library.parent, exit_code=1)
         assert asked.stdout.startswith("Nothing matches")
+    for query in ("a cat in the kitchen", "a horse", "a motorcycle"):  # one shot each
+        ctsan("search", query, "--store", library.parent)
 
 
 def test_what_was_searched_for_is_said(library: Path) -> None:
