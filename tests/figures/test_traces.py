@@ -156,7 +156,7 @@ def test_no_trace_stands_for_a_word_that_it_lowers() -> None:
     assert _words(choose_traces(found, [4, 6])) == [None, "rides"]  # trace 4 raises no word
     assert [str(trace) for trace in choose_traces(found, [4, 6])] == [
         "trace 4 raises no word that the traces together raise",
-        "6 (rides +0.10)",
+        "6 (rides +0.1)",
     ]
     assert [(trace.number, trace.share > 0) for trace in choose_traces(found, concept="horse")] == [(6, True)]
     [named] = choose_traces(found, [4], concept="horse")

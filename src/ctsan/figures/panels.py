@@ -53,7 +53,7 @@ class ShownTrace:
         return self.number - 1
 
     def __str__(self) -> str:
-        return f"{self.number} ({self.concept.word} {self.share:+.2f})" if self.concept else self.why_no_map
+        return f"{self.number} ({self.concept.word} {self.share:+.2g})" if self.concept else self.why_no_map
 
 
 def blank(width: int, height: int) -> tuple[Image.Image, ImageDraw.ImageDraw]:
@@ -74,7 +74,7 @@ def draw_label(trace: ShownTrace, face: Typeface, width: int) -> Image.Image:
     draw.rectangle((0, middle - 7, 13, middle + 7), fill=trace.colour)
     draw.text((22, middle), trace.concept.word, INK, face(LABEL), anchor="lm")
     start = 22 + face(LABEL).getlength(trace.concept.word) + 12
-    note = f"trace {trace.number}, {trace.share:+.2f}"
+    note = f"trace {trace.number}, {trace.share:+.2g}"
     if start + face(HEADING).getlength(note) <= width:
         draw.text((start, middle + 1), note, PALE, face(HEADING), anchor="lm")
     return image

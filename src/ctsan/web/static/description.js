@@ -173,7 +173,7 @@ export class DescriptionView {
     const name = `Trace ${number + 1} of ${this.#traces.attention[0].length}`;
     if (best) {
       const weights = this.#traces.attention[0].map((_, trace) => Number(trace === number));
-      this.#highlight(weights, `${name}, raises “${best.word}” by ${best.shares[number].toFixed(2)}`, null);
+      this.#highlight(weights, `${name}, raises “${best.word}” by ${best.shares[number].toPrecision(2)}`, null);
     } else this.#highlight(null, `${name}, raises no word that the traces together raise`, null);
   }
 
