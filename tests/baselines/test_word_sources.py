@@ -60,7 +60,7 @@ def test_random_words_can_be_the_clips_own_in_training_too(maps: Tensor) -> None
 def test_random_words_are_all_as_likely() -> None:
     words = RandomWords(num_candidates=V).eval()
     maps = torch.randn(3000, 1, 1, 1, 4, generator=torch.Generator().manual_seed(1))
-    top, _ = words(maps, all_real(maps)).top(K)
+    top = words(maps, all_real(maps)).scores.topk(K, dim=1).indices
     shares = torch.bincount(top.flatten(), minlength=V) / 3000
     assert shares.min() > 0.8 * K / V
     assert shares.max() < 1.2 * K / V
@@ -77,7 +77,7 @@ def nearest(maps: Tensor) -> NearestWords:
 
 def test_a_new_clip_has_the_words_of_the_nearest_training_clip(maps: Tensor) -> None:
     words = nearest(maps)
-    found, confidences = words(*padded(maps + 0.05)).top(K)
+    confidences, found = words(*padded(maps + 0.05)).confidences.topk(K, dim=1)
     assert found.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     assert torch.allclose(confidences[0], torch.tensor([0.9, 0.6, 0.3]))
 
@@ -141,7 +141,7 @@ def test_what_is_no_word_gets_no_attention_and_breaks_no_gradient() -> None:
 def test_a_training_clip_is_not_its_own_neighbour(maps: Tensor) -> None:
     words = nearest(maps)
     for training in (False, True):
-        found, _ = words.train(training)(*padded(maps)).top(K)
+        found = words.train(training)(*padded(maps)).scores.topk(K, dim=1).indices
         assert all(3 * clip not in own for clip, own in enumerate(found.tolist()))
 
 

@@ -31,11 +31,6 @@ class Detection(NamedTuple):
         """p of eq. 5, (B, V)."""
         return self.scores.sigmoid()
 
-    def top(self, num_concepts: int) -> tuple[Tensor, Tensor]:
-        """The K candidates of highest confidence, in descending order, and their confidences, both (B, K)."""
-        best = self.scores.topk(num_concepts, dim=1)
-        return best.indices, best.values.sigmoid()
-
     def of(self, clips: Tensor) -> Detection:
         """Select rows by clip index."""
         return Detection(*(None if part is None else part[clips] for part in self))  # type: ignore[arg-type]  # as they were
