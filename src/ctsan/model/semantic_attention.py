@@ -118,6 +118,17 @@ def init_output_layer(say: nn.Linear, embedding: Tensor, attention: OutputSemant
     say.weight.copy_(seen * size / seen.norm(dim=1).mean())
 
 
+@torch.no_grad()
+def init_output_bias(say: nn.Linear, counts: Tensor) -> None:
+    """Initialise b_y as the log of the word frequencies.
+
+    Args:
+        counts: (words,), how often each word is to be predicted in training.
+    """
+    smoothed = counts.float() + 0.1
+    say.bias.copy_((smoothed / smoothed.sum()).log())
+
+
 def attention_regulariser(weights: Tensor, is_real: Tensor) -> Tensor:
     """g of eq. 15 for every sequence, (B,), as printed.
 

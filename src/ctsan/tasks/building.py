@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -34,6 +34,14 @@ from ctsan.text.words import Words
 from ctsan.video.clip_maps import subsample_maps
 from ctsan.video.store import FeatureStore
 
+
+@runtime_checkable
+class GeneratesWords(Protocol):
+    """A model with an output bias b_y, which is initialised from word frequencies."""
+
+    def init_output_bias(self, counts: Tensor) -> None: ...
+
+
 Model = DescriptionModel | BlankModel | ChoiceModel | RetrievalModel | DualEncoder
 
 _PROBED_FRAMES = 10  # frames sampled from a clip for its mean feature
@@ -48,10 +56,11 @@ def build_model(
     Raises:
         UsageError: the settings do not describe a valid model for the task.
     """
-    check_decoder(settings, task=task)
+    spec = task_spec(task)
+    check_decoder(settings, spec)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return task_spec(task).build_model(ModelInputs(settings, words, grid, channels))
+        return spec.build_model(ModelInputs(settings, words, grid, channels))
 
 
 def build_task(
@@ -112,8 +121,8 @@ def init_from_clips(
         encoder.init_from(frequencies=used if init.word_frequencies else None, prior=used)
     if isinstance(encoder.detector, NearestWords):
         _fit_nearest(encoder.detector, clips, store, words)
-    if init.word_frequencies:
-        _init_output_bias(model, clips, words)
+    if init.word_frequencies and isinstance(model, GeneratesWords):
+        model.init_output_bias(_word_counts(clips, words))
 
 
 def fit_probes(
@@ -218,22 +227,13 @@ def _reference(clips: Sequence[Clip], words: Words) -> Tensor:
     return references([words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words))
 
 
-@torch.no_grad()
-def _init_output_bias(model: Model | DetectorModel, clips: Sequence[Clip], words: Words) -> None:
-    """Initialise the output bias b_y, if the model has one, as the log of the word frequencies."""
+def _word_counts(clips: Sequence[Clip], words: Words) -> Tensor:
+    """How often the captions of clips use each word, (words,)."""
     captions = [caption for clip in clips for caption in clip.captions]
     word_ids = torch.tensor(
         [word for caption in encode_captions(captions, words.vocabulary) for word in caption[1:]]
     )
-    match model:
-        case DescriptionModel():
-            output = model.decode.say
-        case BlankModel():  # blanks are always concept candidates
-            output, word_ids = model.say, word_ids[torch.isin(word_ids, model.clip_encoder.candidate_words)]
-        case _:
-            return
-    counts = torch.bincount(word_ids, minlength=output.out_features).float() + 0.1
-    output.bias.copy_((counts / counts.sum()).log())
+    return torch.bincount(word_ids, minlength=len(words.vocabulary))
 
 
 @torch.no_grad()

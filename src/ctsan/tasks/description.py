@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,8 @@ from ctsan.config import DecodingSettings, RerankSettings
 from ctsan.data.batches import encode_captions, pad_words
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores, cider_by_clip
-from ctsan.evaluation.coco_metrics import score_captions
+from ctsan.evaluation.clip_statistics import ClipStatistic
+from ctsan.evaluation.coco_metrics import score_captions, score_systems
 from ctsan.evaluation.diversity import diversity
 from ctsan.evaluation.grammar import faulty_share, grammar_fault
 from ctsan.model.beam_search import beam_search
@@ -24,7 +26,7 @@ from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.clip_encoders import build_decoder, language_model_arguments, output_arguments
 from ctsan.tasks.clips import TaskClips, encode_batch
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
-from ctsan.tasks.spec import AnswerReport, ModelInputs, ReportInputs, TaskInputs, TaskSpec
+from ctsan.tasks.spec import AnswerReport, Answers, ModelInputs, ReportInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import BLANK, BOS, EOS, NEVER_SAID, PAD
 
@@ -258,6 +260,16 @@ def _report(inputs: ReportInputs) -> AnswerReport:
     return AnswerReport(statistics, metrics, tokeniser, notes)
 
 
+def _compare(
+    answers: Mapping[str, Answers], clips: Sequence[Clip], java: Path | None
+) -> dict[str, dict[str, ClipStatistic]]:
+    """Score all systems with one Java call, without METEOR, which is slow."""
+    captioned = set().union(*answers.values())
+    references = {clip.id: clip.captions for clip in clips if clip.id in captioned}
+    scores = score_systems(references, answers, java=java, meteor=False)
+    return {system: scores[system].statistics for system in answers}
+
+
 SPEC = TaskSpec(
     name="describe",
     help="Learn to describe clips in a sentence.",
@@ -268,4 +280,6 @@ SPEC = TaskSpec(
     needs_java=True,
     answer_noun="captions",
     split_answers=lambda caption: [caption],
+    compare=_compare,
+    replaces_decoder=True,
 )
