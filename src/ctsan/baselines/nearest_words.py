@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ctsan.model.concept_detector import ConceptSource, Detection
+from ctsan.model.video_encoder import mean_over_frames
 
 _SAME = 1e-3  # features with a smaller relative distance are the same clip
 
@@ -47,8 +48,7 @@ class NearestWords(ConceptSource):
     def forward(self, maps: Tensor, frame_is_real: Tensor) -> Detection:
         """Stored maps (B, N, h, w, C) to a detection; padding has no effect."""
         batch, frames, height, width, _ = maps.shape
-        means = (maps.mean(dim=(2, 3)) * frame_is_real[..., None]).sum(dim=1)  # (B, C)
-        means = means / frame_is_real.sum(dim=1, keepdim=True)
+        means = mean_over_frames(maps.mean(dim=(2, 3)), frame_is_real)  # (B, C)
         distances = torch.cdist(means, self.known_clips, compute_mode="donot_use_mm_for_euclid_dist")
         itself = distances < _SAME * means.norm(dim=1, keepdim=True)
         if self.training:  # a mirrored clip is close to itself, but not identical
