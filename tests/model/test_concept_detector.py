@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ctsan.model.concept_detector import ConceptDetector, RegionReducer, TraceAttention, concept_loss
+from worked_out import lstm_step, numbers, sigmoid
 
 B, N, D, H, W, V = 2, 5, 6, 3, 2, 7
 L = P = H * W
@@ -32,17 +33,6 @@ def every(shape: tuple[int, ...] = (B, N)) -> Tensor:
     return torch.ones(shape, dtype=torch.bool)
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    squashed: np.ndarray = 1 / (1 + np.exp(-x))
-    return squashed
-
-
-def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | float) -> np.ndarray:
-    centred = x - x.mean()
-    normed: np.ndarray = centred / np.sqrt((centred**2).mean() + 1e-5) * weight + bias
-    return normed
-
-
 def convolve(x: np.ndarray, kernels: np.ndarray) -> np.ndarray:
     """(I, h, w) with (O, I, 3, 3) to (O, h, w), zeros outside."""
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
@@ -53,13 +43,12 @@ def convolve(x: np.ndarray, kernels: np.ndarray) -> np.ndarray:
     return out
 
 
-def worked_out(detector: ConceptDetector, regions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def equations(detector: ConceptDetector, regions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Equations 1 to 5 for one clip, one trace and one cell at a time."""
-    w = {name: parameter.detach().numpy() for name, parameter in detector.named_parameters()}
+    w = numbers(detector)
     last, attention = [], np.zeros((len(regions), L, H, W))
     for trace in range(L):
-        hidden = [np.zeros(D), np.zeros(D)]
-        cell = [np.zeros(D), np.zeros(D)]
+        hidden, cell = np.zeros((2, D)), np.zeros((2, D))
         for n, v in enumerate(regions):  # v: (D, h, w)
             if n == 0:
                 alpha = np.eye(P)[trace].reshape(H, W)
@@ -69,18 +58,7 @@ def worked_out(detector: ConceptDetector, regions: np.ndarray) -> tuple[np.ndarr
                 scores = convolve(inner, w["attend.second.weight"])[0]
                 alpha = np.exp(scores) / np.exp(scores).sum()  # eq. 4
             x = (alpha * v).sum(axis=(1, 2))  # eq. 1
-            for layer in (0, 1):  # eq. 2, with layer normalisation
-                p = f"trace.layers.{layer}."
-                gates = layer_norm(
-                    w[p + "from_input.weight"] @ x, w[p + "norm_input.weight"], w[p + "norm_input.bias"]
-                )
-                gates = gates + layer_norm(
-                    w[p + "from_hidden.weight"] @ hidden[layer], w[p + "norm_hidden.weight"], 0.0
-                )
-                forget, write, show, new = np.split(gates, 4)
-                cell[layer] = sigmoid(forget) * cell[layer] + sigmoid(write) * np.tanh(new)
-                normed = layer_norm(cell[layer], w[p + "norm_cell.weight"], w[p + "norm_cell.bias"])
-                hidden[layer] = x = sigmoid(show) * np.tanh(normed)
+            hidden, cell = lstm_step(w, "trace", x, hidden, cell)  # eq. 2, with layer normalisation
             attention[n, trace] = alpha
         last.append(hidden[1])
     confidences = sigmoid(w["name.weight"] @ np.concatenate(last) + w["name.bias"])  # eq. 5
@@ -92,7 +70,7 @@ def test_confidences_and_attention_are_those_of_the_equations(
 ) -> None:
     found = detector(regions, every())
     for clip in range(B):
-        p, attention = worked_out(detector, regions[clip].numpy())
+        p, attention = equations(detector, regions[clip].numpy())
         np.testing.assert_allclose(found.confidences[clip].detach().numpy(), p, atol=1e-9)
         np.testing.assert_allclose(found.attention[clip].detach().numpy(), attention, atol=1e-9)
 
