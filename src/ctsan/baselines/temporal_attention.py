@@ -39,12 +39,12 @@ class FrameEncoder(ClipEncoder):
         max_frames: frames per clip. Shorter clips are padded with zeros, which mark padding.
     """
 
-    def __init__(self, *, max_frames: int, hidden_dim: int, **others: object) -> None:
+    def __init__(self, *, max_frames: int, hidden_dim: int, **encoder_arguments: object) -> None:
         super().__init__(
             hidden_dim=hidden_dim,
             detector=None,
             video_encoder=FrameMean(hidden_dim=hidden_dim),
-            **others,  # type: ignore[arg-type]  # as the caller names them
+            **encoder_arguments,  # type: ignore[arg-type]  # as the caller names them
         )
         self.max_frames = max_frames
 

@@ -19,7 +19,7 @@ LONGEST = 4  # most words in a phrase
 
 _RIDGE = 3000.0  # penalty
 _RANK = 64  # of the regression
-_OTHERS = 0.05  # weight of an external clip; own clips have 1
+_EXTERNAL_WEIGHT = 0.05  # of an external clip; own clips have 1
 _WORDS = 1 << 15  # base of phrase keys: four words fit into 60 bits; word ids above it may cause collisions
 _MOST_WORDS = 30  # captions are truncated to this length
 _NO_PHRASE = torch.iinfo(torch.long).max  # fills unused keys; sorts after all phrases
@@ -75,7 +75,7 @@ class PhraseProbe(nn.Module):
             check_invariants=True,
         )
         features = means.double()
-        counts = torch.where(is_own, 1.0, _OTHERS).double()
+        counts = torch.where(is_own, 1.0, _EXTERNAL_WEIGHT).double()
         cross = torch.sparse.mm(weights, features * counts[:, None])  # (phrases, C)
         for group in (is_own, ~is_own):  # own and external clips are centred separately
             often = torch.sparse.mm(weights, group.double()[:, None]) / max(1, int(group.sum()))

@@ -45,7 +45,10 @@ class GeneratesWords(Protocol):
 Model = DescriptionModel | BlankModel | ChoiceModel | RetrievalModel | DualEncoder
 
 _PROBED_FRAMES = 10  # frames sampled from a clip for its mean feature
-_FOLD_SEED = 0
+_FOLDS, _FOLD_SEED = 5, 0
+_MOST_FITTED = _FOLDS + 1  # probes in the cache
+
+_fitted: dict[str, dict[str, Tensor]] = {}  # cached probe weights, keyed by a hash of their training data
 
 
 def build_model(
@@ -131,7 +134,7 @@ def fit_probes(
     store: FeatureStore,
     words: Words,
     *,
-    keep: bool = False,
+    keep_concept_probe: bool = False,
     ridge_init: bool = False,
 ) -> None:
     """Fit a model's probes, if it has any, to the training clips. They are not trained afterwards.
@@ -139,13 +142,13 @@ def fit_probes(
     Probes read features standardised by the model's channel statistics: initialise or transfer those first.
 
     Args:
-        keep: do not refit the concept probe, because it was transferred with the clip encoder.
+        keep_concept_probe: do not refit the concept probe, because it was transferred with the clip encoder.
         ridge_init: initialise a `DualEncoder` by ridge regression.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     is_own = torch.tensor([not clip.external for clip in clips])
     encoder = model.clip_encoder
-    if isinstance(encoder, ClipEncoder) and isinstance(encoder.probe, MLPProbe) and not keep:
+    if isinstance(encoder, ClipEncoder) and isinstance(encoder.probe, MLPProbe) and not keep_concept_probe:
         _fit(encoder.probe, _means(encoder.means, clips, store), _reference(clips, words), is_own)
     if isinstance(model, DualEncoder) and (ridge_init or model.phrases is not None):
         captions = [
@@ -157,9 +160,6 @@ def fit_probes(
             model.fit(means, captions, is_own)
         if model.phrases is not None:
             model.phrases.fit(means, captions, is_own)
-
-
-_FOLDS = 5
 
 
 def out_of_fold_scores(
@@ -199,10 +199,6 @@ def out_of_fold_scores(
         _fit(probe, means[~is_out], reference[~is_out], is_own[~is_out])
         scores[is_out] = probe(means[is_out]).half()
     return {clip.id: clip_scores for clip, clip_scores in zip(clips, scores, strict=True)}
-
-
-_fitted: dict[str, dict[str, Tensor]] = {}  # cached probe weights, keyed by a hash of their training data
-_MOST_FITTED = _FOLDS + 1
 
 
 def _fit(probe: MLPProbe, means: Tensor, reference: Tensor, is_own: Tensor) -> None:

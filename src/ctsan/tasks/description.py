@@ -22,9 +22,8 @@ from ctsan.evaluation.grammar import faulty_share, grammar_fault
 from ctsan.model.beam_search import beam_search
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import CaptionSteps, DescriptionModel
-from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.clip_encoders import build_decoder, language_model_arguments, output_arguments
-from ctsan.tasks.clips import TaskClips, encode_batch
+from ctsan.tasks.clips import CaptionBatch, TaskClips, encode_batch
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
 from ctsan.tasks.spec import AnswerReport, Answers, ModelInputs, ReportInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
@@ -33,7 +32,7 @@ from ctsan.text.vocabulary import BLANK, BOS, EOS, NEVER_SAID, PAD
 _CLIPS_AT_ONCE = 32
 # First token of the captions of external clips, in place of <bos>: the model learns their content without
 # adopting their style. No caption contains this token.
-_OTHERS_BEGIN = BLANK
+_EXTERNAL_BOS = BLANK
 
 
 class Captioned(NamedTuple):
@@ -76,7 +75,7 @@ class DescriptionTask:
         self.rerank = rerank  # for evaluation beside joint embeddings
         self._vocabulary = clips.words.vocabulary
         self.references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
-        self._begins = {clip.id: _OTHERS_BEGIN if clip.external else BOS for clip in clips.train}
+        self._begins = {clip.id: _EXTERNAL_BOS if clip.external else BOS for clip in clips.train}
         self._examples = self._clips_with_captions(captions_per_clip)
 
     @property
@@ -244,7 +243,7 @@ def _build_model(inputs: ModelInputs) -> DescriptionModel:
 def _build_task(inputs: TaskInputs) -> DescriptionTask:
     settings = inputs.settings
     return DescriptionTask(
-        **inputs.joint_loss,
+        **inputs.shared_arguments,
         label_smoothing=settings.loss.label_smoothing,
         captions_per_clip=settings.training.captions_per_clip,
         decoding=settings.decoding,

@@ -44,8 +44,8 @@ class TaskInputs(NamedTuple):
     split: Split  # for evaluation
 
     @property
-    def joint_loss(self) -> dict[str, Any]:
-        """Arguments of every task whose model has a detector."""
+    def shared_arguments(self) -> dict[str, Any]:
+        """Arguments of every task whose model may have a detector: model, clips and the weights λ."""
         loss = self.settings.loss
         return {
             "model": self.model,

@@ -73,9 +73,9 @@ def set_up_task(
         )
     if not is_resumed:
         # A frozen clip encoder keeps its trained weights, including its concept probe.
-        keep = settings.training.freeze_clip_encoder and init_from is not None
+        keep_probe = settings.training.freeze_clip_encoder and init_from is not None
         ridge_init = settings.retrieval.ridge_init and not isinstance(init_from, type(model))
-        fit_probes(model, train, store, words, keep=keep, ridge_init=ridge_init)
+        fit_probes(model, train, store, words, keep_concept_probe=keep_probe, ridge_init=ridge_init)
     if settings.training.freeze_clip_encoder:
         model.clip_encoder.requires_grad_(requires_grad=False)
     out_of_fold = None
