@@ -27,8 +27,10 @@ class NoVideo(nn.Module):
 
 
 class VideoEncoder(nn.Module):
-    """Args:
-    memory: see `LayerNormLSTM`.
+    """An LSTM over the average-pooled frames. Its last state s_N stands for the clip (eq. 7).
+
+    Args:
+        memory: see `LayerNormLSTM`.
     """
 
     def __init__(
