@@ -16,8 +16,9 @@ _SAME = 1e-3  # features with a smaller relative distance are the same clip
 class NearestWords(ConceptSource):
     """Nearest neighbour by features averaged over frames and grid.
 
-    A training clip is not its own neighbour, because its words would be perfect in training only. Words that
-    the neighbour does not have get a score of -inf, so a clip may have fewer than K.
+    Differs from the paper: a training clip is not its own neighbour, because its own words would be right in
+    training and never afterwards. Words that the neighbour does not have get a score of -inf, so a clip may
+    have fewer than K.
 
     Args:
         max_frames: frames used per clip.

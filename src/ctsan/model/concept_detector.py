@@ -218,6 +218,7 @@ class ConceptDetector(LearntConceptSource):
         state = self.trace.initial(batch * self.num_traces, regions)
         trace_is_real = frame_is_real.repeat_interleave(self.num_traces, dim=0)  # (B L, N)
         is_padded = (~frame_is_real).any(dim=0).tolist()  # (N), whether any clip has ended
+        # Differs from the paper: α_1 is one-hot, not α_0, because h_0 = 0 would give all traces the same α_1.
         one_hot = torch.eye(self.num_traces, dtype=regions.dtype, device=regions.device)
         weights = one_hot.view(1, self.num_traces, height, width).expand(batch, -1, -1, -1)
         convolutions = self.attend.matrices(regions)
