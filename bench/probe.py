@@ -171,8 +171,10 @@ class Probe:
     """Ridge regressions from the features of any backbone to concept words and TF-IDF vectors."""
 
     def __init__(self, clips: Mapping[Split, Sequence[Clip]]) -> None:
-        """Args:
-        clips: of train, val and test, captioned.
+        """Prepare the targets of both regressions, and the truth on validation and held-out clips.
+
+        Args:
+            clips: of train, val and test, captioned.
         """
         train, val, test = clips["train"], clips["val"], clips["test"]
         self.concepts, self.tfidf = train_concepts(train), TfIdf(train)
@@ -182,8 +184,10 @@ class Probe:
         self._held_out = Truth.of([*val, *test], self.concepts, self.tfidf)
 
     def __call__(self, name: str, train: Matrix, val: Matrix, test: Matrix) -> Probed:
-        """Args:
-        train, val, test: (clips, C).
+        """Fit both ridge regressions to features, with the penalties that are best on the validation clips.
+
+        Args:
+            train, val, test: (clips, C).
         """
         held_out = np.concatenate([val, test])
         words = RidgeRegression(train, self.words)
@@ -440,8 +444,10 @@ def named_stores(corpus: Corpus, features: Sequence[Sequence[Path]]) -> dict[str
 
 
 def find_stored_backbone(store: FeatureStore, weights: Sequence[Path]) -> Backbone:
-    """Raises:
-    UsageError: its weights are neither here nor given, or the features were imported.
+    """The network that made the features of a store, with the installed weights or those of a given file.
+
+    Raises:
+        UsageError: its weights are neither here nor given, or the features were imported.
     """
     recipe = store.manifest.recipe
     for file in weights:

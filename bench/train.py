@@ -37,7 +37,7 @@ from ctsan.model.description_model import DescriptionModel
 from ctsan.model.lstm import LayerNormLSTM
 from ctsan.model.semantic_attention import attention_regulariser
 from ctsan.tasks.building import build_model
-from ctsan.tasks.caption_batch import CaptionBatch
+from ctsan.tasks.clips import CaptionBatch
 from ctsan.text.concepts import Concept, Concepts
 from ctsan.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 from ctsan.text.words import Words

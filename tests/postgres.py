@@ -60,8 +60,10 @@ def _url(folder: Path) -> str:
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:
-    """Raises:
-    NoServerError: it cannot be started.
+    """Make a database cluster in a folder, and start a server on it.
+
+    Raises:
+        NoServerError: it cannot be started.
     """
     programs, data = _programs(), folder / "data"
     user: dict[str, Any] = {}

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ctsan.baselines.average_detector import AverageDetector
+from ctsan.model.concept_detector import concept_loss
 from worked_out import draw, lstm, numbers, sigmoid, stirred
 
 B, N, D, H, W, V = 2, 4, 6, 2, 3, 7
@@ -29,3 +30,18 @@ def test_confidences_come_from_the_last_state_of_one_lstm_over_average_pooled_fr
         np.testing.assert_allclose(found.confidences[b].detach().numpy(), p, atol=1e-9)
         np.testing.assert_allclose(found.states[b, 0].detach().numpy(), last, atol=1e-9)
     np.testing.assert_allclose(found.attention.numpy(), 1 / (H * W))  # no place is preferred
+
+
+def test_one_lstm_over_averages_learns_words_and_sees_no_place() -> None:
+    torch.manual_seed(0)
+    detector = AverageDetector(hidden_dim=D, num_candidates=V).eval()
+    regions = torch.randn(B, N, D, H, W)
+    real = torch.ones(B, N, dtype=torch.bool)
+    detection = detector(regions, real)
+    more = torch.cat([regions, torch.ones(B, 1, D, H, W)], dim=1)
+    with_padding = detector(more, torch.cat([real, ~real[:, :1]], dim=1))
+    assert torch.allclose(with_padding.scores, detection.scores, atol=1e-6)
+    assert torch.allclose(detector(regions.flip(-1), real).scores, detection.scores, atol=1e-5)
+    assert not torch.allclose(detector(regions.flip(1), real).scores, detection.scores, atol=1e-3)
+    torch.autograd.backward(concept_loss(detection.scores, torch.ones(B, V)).sum())
+    assert all(weights.grad is not None for weights in detector.parameters())

@@ -18,8 +18,8 @@ from ctsan.config import PROFILES, load_settings
 from ctsan.data.reading import read_corpus
 from ctsan.errors import UsageError
 from ctsan.experiments.plan import Training, check_overrides, make_plan
-from ctsan.experiments.running import ExperimentContext, prepared, run
 from ctsan.experiments.shared_words import words_for
+from ctsan.experiments.train_system import ExperimentContext, prepared, run
 from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.tasks.building import Model
 from ctsan.training.loop import train_loop

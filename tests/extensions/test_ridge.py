@@ -24,7 +24,7 @@ def test_others_teach_what_goes_with_what_and_not_how_often_it_is_said(
     is_own = torch.arange(2000) < 100
     said[~is_own, 1:] = 1.0  # others always say these
     said[is_own, 2:] = 0.0  # and here nobody does
-    weight = regress(F.layer_norm(seen, (C,)), said, is_own, ridge=1000.0, others=0.1)
+    weight = regress(F.layer_norm(seen, (C,)), said, is_own, ridge=1000.0, external=0.1)
     margins.above("weight of a few clips", float(weight[1, 0]), 0)
     margins.above("weight of many clips / of a few", float(weight[0, 0] / weight[1, 0]), 2)
     assert weight[2:].abs().max() < 1e-6

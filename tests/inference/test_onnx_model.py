@@ -69,7 +69,7 @@ def run(request: pytest.FixtureRequest, words: Words, store: FeatureStore, clips
             if tensor.is_floating_point() and not name.startswith("phrases."):
                 noise = torch.rand(tensor.shape, generator=generator)
                 tensor += noise / 2 if name.endswith(("scale", "scales", "frequencies")) else noise - 0.5
-    fit_probes(built.model, clips, store, words, keep=True)  # the phrase probe
+    fit_probes(built.model, clips, store, words, keep_concept_probe=True)  # the phrase probe
     return built
 
 

@@ -128,3 +128,26 @@ def test_under_autocast_numbers_are_close_and_gradients_are_whole() -> None:
         assert parameter.grad.dtype == torch.float32
         assert parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().max() > 0, name
+
+
+def test_steps_one_by_one_are_the_same_as_all_at_once() -> None:
+    torch.manual_seed(0)
+    layers = LayerNormLSTM(input_dim=E, hidden_dim=D, num_layers=2).double()
+    x = draw(B, T, E)
+    outputs, last = layers(x)
+    state = layers.initial(B, x)
+    for step in range(T):
+        state = layers.step(x[:, step], state)
+        torch.testing.assert_close(state.top, outputs[:, step])
+    torch.testing.assert_close(state.cell, last.cell)
+
+
+def test_padding_leaves_the_lstm_as_it_was() -> None:
+    torch.manual_seed(0)
+    layers = LayerNormLSTM(input_dim=E, hidden_dim=D).double()
+    x = draw(2, T, E)
+    is_real = torch.tensor([[True, True, False, False], [True] * 4])
+    _, padded = layers(x, is_real=is_real)
+    _, alone = layers(x[:1, :2])
+    torch.testing.assert_close(padded.hidden[:, :1], alone.hidden)
+    torch.testing.assert_close(padded.cell[:, :1], alone.cell)

@@ -22,34 +22,16 @@ from ctsan.search import library as library_module
 from ctsan.search import library_opening, library_writer
 from ctsan.search.candidates import MAX_CANDIDATES, concepts_to_candidates
 from ctsan.search.library import Library
-from ctsan.search.library_format import ARRAY_NAMES, FileRecord, RunFingerprint, ShotArrays, ShotDetails
+from ctsan.search.library_format import ARRAY_NAMES, FileRecord
 from ctsan.search.library_opening import open_for_writing
 from ctsan.search.library_repair import LibraryRepair
 from ctsan.search.library_writer import LibraryWriter
 from ctsan.search.store import ConceptFilter, ShownWords
 from ctsan.video.shots import Shot
 from other_user import make_reachable, without_privileges
+from search.conftest import DIM, RUNS, WORDS, arrays_of, details_of
 
-RUNS = [RunFingerprint("/runs/embed", "embed", "0" * 64)]
-WORDS = ["cat", "dog"]
-DIM = 8
 VERSION_2 = Path(__file__).parent / "library-of-version-2" / "main"  # of the fixture `folder`
-
-
-def arrays_of(num_shots: int, seed: int) -> ShotArrays:
-    random = np.random.default_rng(seed)
-    return {
-        "vectors": random.normal(size=(num_shots, DIM)).astype(np.float16),
-        "concepts": random.integers(-1, len(WORDS), (num_shots, 3), dtype=np.int32),
-        "confidences": random.uniform(size=(num_shots, 3)).astype(np.float16),
-        "candidates": random.integers(0, len(WORDS), (num_shots, MAX_CANDIDATES), dtype=np.uint16),
-        "candidate_confidences": random.integers(1, 256, (num_shots, MAX_CANDIDATES), dtype=np.uint8),
-    }
-
-
-def details_of(num_shots: int, seed: int) -> list[ShotDetails]:
-    random = np.random.default_rng(seed)
-    return [ShotDetails(f"shot {place} of {seed}", random.bytes(3000)) for place in range(num_shots)]
 
 
 def add(library: LibraryWriter, number: int, num_shots: int = 2) -> None:

@@ -29,18 +29,8 @@ from ctsan.search.postgres_library import PostgresLibrary
 from ctsan.search.postgres_schema import Connection
 from ctsan.search.store import ConceptFilter, ShownWords
 from ctsan.video.shots import Shot
-from search.test_stores import (
-    DIM,
-    WORDS,
-    add,
-    arrays_of,
-    details_of,
-    expected,
-    record,
-    snapshot,
-    stored,
-    writing,
-)
+from search.conftest import DIM, WORDS, arrays_of, details_of
+from search.test_stores import add, expected, record, snapshot, stored, writing
 
 
 @pytest.fixture

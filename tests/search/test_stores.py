@@ -12,15 +12,12 @@ import numpy as np
 import pytest
 
 from ctsan.errors import StoreError
-from ctsan.search.candidates import MAX_CANDIDATES, concepts_to_candidates
-from ctsan.search.library_format import FileRecord, RunFingerprint, ShotArrays, ShotDetails
+from ctsan.search.candidates import concepts_to_candidates
+from ctsan.search.library_format import FileRecord, RunFingerprint
 from ctsan.search.opening import LibraryAddress, has_library, open_for_writing, open_library
 from ctsan.search.store import ConceptFilter, LibraryStore, LibraryWriting, Shots, ShownWords
 from ctsan.video.shots import Shot
-
-RUNS = [RunFingerprint("/runs/embed", "embed", "0" * 64)]
-WORDS = ["cat", "dog"]
-DIM = 8
+from search.conftest import DIM, RUNS, WORDS, arrays_of, details_of
 
 Place = LibraryAddress
 
@@ -32,22 +29,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return tmp_path / "store" / "main"
     found: Place = request.getfixturevalue("postgres_place")
     return found
-
-
-def arrays_of(num_shots: int, seed: int) -> ShotArrays:
-    random = np.random.default_rng(seed)
-    return {
-        "vectors": random.normal(size=(num_shots, DIM)).astype(np.float16),
-        "concepts": random.integers(-1, len(WORDS), (num_shots, 3), dtype=np.int32),
-        "confidences": random.uniform(size=(num_shots, 3)).astype(np.float16),
-        "candidates": random.integers(0, len(WORDS), (num_shots, MAX_CANDIDATES), dtype=np.uint16),
-        "candidate_confidences": random.integers(1, 256, (num_shots, MAX_CANDIDATES), dtype=np.uint8),
-    }
-
-
-def details_of(num_shots: int, seed: int) -> list[ShotDetails]:
-    random = np.random.default_rng(seed)
-    return [ShotDetails(f"shot {place} of {seed}", random.bytes(3000)) for place in range(num_shots)]
 
 
 def record(number: int | str) -> FileRecord:

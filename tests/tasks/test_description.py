@@ -24,7 +24,7 @@ from ctsan.model.concept_detector import LearntConceptSource
 from ctsan.model.description_model import DescriptionModel
 from ctsan.tasks.building import build_model, build_task, fit_probes
 from ctsan.tasks.description import DescriptionTask
-from ctsan.text.vocabulary import BLANK, BOS, PAD
+from ctsan.text.vocabulary import BLANK, BOS, EOS, PAD
 from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 from margins import Margins, Start
@@ -68,6 +68,25 @@ def test_captions_beyond_those_of_one_step_are_further_examples(
     together = make_task(words, clips, store).batch([0], mirrored=[False]).captions.tolist()
     assert [sentence for [sentence] in alone] != together  # the shorter one is padded there
     assert [[w for w in sentence if w] for [sentence] in alone] == [[w for w in s if w] for s in together]
+
+
+@pytest.mark.parametrize(("penalty", "num_words"), [(0.0, 1), (1.0, 5)])
+def test_the_length_penalty_decides_between_short_and_long_captions(
+    words: Words, clips: list[Clip], store: FeatureStore, penalty: float, num_words: int
+) -> None:
+    """With p = .6 for "dog" and .3 for the end: log p falls with each word, and its mean per word rises.
+
+    A caption and its end are six words at most.
+    """
+    settings = ("decoding.skip_faulty=false", "decoding.no_repeat_ngram=0")
+    task = make_task(words, clips, store, *settings, f"decoding.length_penalty={penalty}")
+    output = task.model.decode.say
+    [dog] = words.vocabulary.encode(["dog"])
+    with torch.no_grad():
+        output.weight.zero_()
+        output.bias.fill_(math.log(0.1 / len(output.bias)))
+        output.bias[dog], output.bias[EOS] = math.log(0.6), math.log(0.3)
+    assert set(task.measure().answers.values()) == {" ".join(["dog"] * num_words)}
 
 
 def test_others_teach_what_is_seen_and_not_how_to_speak(

@@ -31,6 +31,7 @@ from worked_out import Weights, attended_input, attended_output, lstm, numbers, 
 
 D, SKETCH, JOINT = 16, 24, 5
 LAMBDA1, LAMBDA2 = 0.3, 2.0
+CHOICE_MARGIN, RETRIEVAL_MARGIN = 1.5, 2.25  # Δ, not the default
 SETTINGS = (
     f"model.hidden_dim={D}",
     "model.embedding_dim=8",
@@ -44,6 +45,8 @@ SETTINGS = (
     f"retrieval.joint_dim={JOINT}",
     f"loss.attention_weight={LAMBDA1}",
     f"loss.concept_weight={LAMBDA2}",
+    f"loss.choice_margin={CHOICE_MARGIN}",
+    f"loss.retrieval_margin={RETRIEVAL_MARGIN}",
     "loss.label_smoothing=0",
     "training.captions_per_clip=20",
     "retrieval.captions_per_clip=2",
@@ -160,7 +163,7 @@ def test_the_loss_of_choices_is_that_of_appendix_a_1_without_the_answer_itself(
             scores.append(w["rate.weight"][0] @ np.maximum(w["align.weight"] @ last + w["align.bias"], 0))
             of_gamma.append(g(gamma))
         wrong = [choice for choice in range(5) if choice != answer]
-        hinges.append(sum(max(0.0, scores[choice] - scores[answer] + 1.0) for choice in wrong))
+        hinges.append(sum(max(0.0, scores[choice] - scores[answer] + CHOICE_MARGIN) for choice in wrong))
     assert found(task, batch) == pytest.approx(
         {
             "choices": per_clip(hinges, clip_of),
@@ -197,10 +200,12 @@ def test_the_loss_of_retrieval_is_that_of_appendix_a_2_with_negatives_of_both_ki
     for row, clip in enumerate(clip_of):
         own, other = scores[clip, row], 1 - clip
         sentences = [
-            max(0.0, scores[clip, wrong] - own + 3.0) for wrong in range(4) if clip_of[wrong] == other
+            max(0.0, scores[clip, wrong] - own + RETRIEVAL_MARGIN)
+            for wrong in range(4)
+            if clip_of[wrong] == other
         ]
         # The other clip stands in the batch once for each of its captions, and is as often a negative.
-        videos = [max(0.0, scores[other, row] - own + 3.0)] * clip_of.count(other)
+        videos = [max(0.0, scores[other, row] - own + RETRIEVAL_MARGIN)] * clip_of.count(other)
         ranking.append(sum(sentences) + sum(videos))
     assert found(task, batch) == pytest.approx(
         {

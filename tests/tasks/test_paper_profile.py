@@ -20,8 +20,8 @@ from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector
 from ctsan.model.description_model import DescriptionModel
 from ctsan.tasks.building import Model, build_model, build_task, init_from_clips
-from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.channel_statistics import channel_statistics
+from ctsan.tasks.clips import CaptionBatch
 from ctsan.tasks.description import DescriptionTask
 from ctsan.text.vocabulary import PAD
 from ctsan.text.words import Words

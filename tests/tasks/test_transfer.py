@@ -341,7 +341,7 @@ def test_a_probe_of_concept_words_is_kept_or_learns_the_new_clips(
     assert isinstance(probe, MLPProbe)
     probe.name.weight.fill_(7.0)
     rarest = probe.name.bias.clone()
-    fit_probes(model, clips, store, more, keep=keep)
+    fit_probes(model, clips, store, more, keep_concept_probe=keep)
     assert bool((probe.name.weight == 7).all()) == keep
     assert bool((probe.name.bias > rarest + 1).any()) != keep
 
@@ -354,7 +354,7 @@ def test_a_probe_that_is_kept_expects_no_new_word(
     trained, model = (make("describe", each, store, "detector.probe=mlp") for each in (words, more))
     fit_probes(trained, clips, store, words)
     init_from_model(model, trained, transfer="shared")
-    fit_probes(model, clips, store, more, keep=True)
+    fit_probes(model, clips, store, more, keep_concept_probe=True)
     seen = torch.from_numpy(store[clips[0].id].maps).float()[None]
     is_real = torch.ones(1, seen.shape[1], dtype=torch.bool)
 

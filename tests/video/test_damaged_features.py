@@ -19,13 +19,9 @@ import ctsan.video.extraction as extraction
 import ctsan.video.store as store_module
 from ctsan.errors import StorageError, StoreError
 from ctsan.video.clip_index import ClipIndex, ClipRecord
-from ctsan.video.extraction import Report, fill_store
 from ctsan.video.imported import arrays_of, import_features
 from ctsan.video.store import FeatureStore, Manifest, Recipe, StoredFeatures, clip_file, write_manifest
-
-RECIPE = Recipe("drawn", (1, 1), 8, mirrored=False, details={"made": "here"})
-
-Clips = list[tuple[str, Path]]
+from video.byte_features import RECIPE, Clips, contents, fill
 
 
 @pytest.fixture
@@ -35,19 +31,6 @@ def clips(tmp_path: Path) -> Clips:
     for number, (_, path) in enumerate(made):
         path.write_bytes(b"x" * (number + 1))
     return made
-
-
-def features_of(path: Path) -> StoredFeatures:
-    count = len(path.read_bytes())
-    return StoredFeatures(maps=np.full((count, 1, 1, 8), count, dtype=np.float16), times=np.arange(count) / 2)
-
-
-def fill(clips: Clips, folder: Path) -> Report:
-    return fill_store(clips, folder, RECIPE, features_of, workers=2)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 @pytest.mark.parametrize(

@@ -14,19 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import ctsan.video.extraction as extraction
 from ctsan.errors import StoreError
 from ctsan.video.clip_index import ClipRecord
-from ctsan.video.extraction import Report, fill_store
-from ctsan.video.store import FeatureStore, Manifest, Recipe, StoredFeatures, write_manifest
+from ctsan.video.extraction import fill_store
+from ctsan.video.store import FeatureStore, Manifest, StoredFeatures, write_manifest
+from video.byte_features import RECIPE, Clips, contents, features_of, fill
 
-RECIPE = Recipe("drawn", (1, 1), 8, mirrored=False, details={"made": "here"})
 PAGE = 4096  # bytes that SQLite writes at once
-
-Clips = list[tuple[str, Path]]
 
 
 @pytest.fixture
@@ -38,19 +35,6 @@ def clips(tmp_path: Path) -> Clips:
     for number, (_, path) in enumerate(made):
         path.write_bytes(b"x" * (number + 1))
     return made
-
-
-def features_of(path: Path) -> StoredFeatures:
-    count = len(path.read_bytes())
-    return StoredFeatures(maps=np.full((count, 1, 1, 8), count, dtype=np.float16), times=np.arange(count) / 2)
-
-
-def fill(clips: Clips, folder: Path) -> Report:
-    return fill_store(clips, folder, RECIPE, features_of, workers=2)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def as_version_1(folder: Path) -> None:

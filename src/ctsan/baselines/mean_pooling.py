@@ -25,12 +25,7 @@ class MeanPooling(BaseClipEncoder):
 
     def __init__(self, *, channels: int, embedding: Tensor, candidate_words: Tensor) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(len(embedding), embedding.shape[1])
-        with torch.no_grad():
-            self.embedding.weight.copy_(embedding)
-        self.register_buffer("candidate_words", candidate_words)
-        self.register_buffer("channel_means", torch.zeros(channels))
-        self.register_buffer("channel_scales", torch.ones(channels))
+        self._add_inputs(channels=channels, embedding=embedding, candidate_words=candidate_words)
 
     @torch.no_grad()
     def init_from(self, means: Tensor, scales: Tensor) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ctsan.model.concept_detector import ConceptSource, Detection
+from ctsan.model.video_encoder import mean_over_frames
 
 _SAME = 1e-3  # features with a smaller relative distance are the same clip
 
@@ -15,8 +16,9 @@ _SAME = 1e-3  # features with a smaller relative distance are the same clip
 class NearestWords(ConceptSource):
     """Nearest neighbour by features averaged over frames and grid.
 
-    A training clip is not its own neighbour, because its words would be perfect in training only. Words that
-    the neighbour does not have get a score of -inf, so a clip may have fewer than K.
+    Differs from the paper: a training clip is not its own neighbour, because its own words would be right in
+    training and never afterwards. Words that the neighbour does not have get a score of -inf, so a clip may
+    have fewer than K.
 
     Args:
         max_frames: frames used per clip.
@@ -47,8 +49,7 @@ class NearestWords(ConceptSource):
     def forward(self, maps: Tensor, frame_is_real: Tensor) -> Detection:
         """Stored maps (B, N, h, w, C) to a detection; padding has no effect."""
         batch, frames, height, width, _ = maps.shape
-        means = (maps.mean(dim=(2, 3)) * frame_is_real[..., None]).sum(dim=1)  # (B, C)
-        means = means / frame_is_real.sum(dim=1, keepdim=True)
+        means = mean_over_frames(maps.mean(dim=(2, 3)), frame_is_real)  # (B, C)
         distances = torch.cdist(means, self.known_clips, compute_mode="donot_use_mm_for_euclid_dist")
         itself = distances < _SAME * means.norm(dim=1, keepdim=True)
         if self.training:  # a mirrored clip is close to itself, but not identical

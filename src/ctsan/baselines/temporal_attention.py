@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from ctsan.model.caption_decoder import Decoded, Decoder, steps_of
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import LayerNormLSTM, State
+from ctsan.model.video_encoder import mean_over_frames
 
 
 class FrameMean(nn.Module):
@@ -26,8 +27,7 @@ class FrameMean(nn.Module):
 
     def forward(self, regions: Tensor, frame_is_real: Tensor) -> State:
         """Regions (B, N, D, h, w) to a state of one layer."""
-        frames = regions.mean(dim=(3, 4)) * frame_is_real[..., None]
-        mean = frames.sum(dim=1) / frame_is_real.sum(dim=1, keepdim=True)  # (B, D)
+        mean = mean_over_frames(regions.mean(dim=(3, 4)), frame_is_real)  # (B, D)
         hidden, cell = self.begin(mean).tanh().chunk(2, dim=1)
         return State(hidden[None], cell[None])
 
@@ -39,12 +39,12 @@ class FrameEncoder(ClipEncoder):
         max_frames: frames per clip. Shorter clips are padded with zeros, which mark padding.
     """
 
-    def __init__(self, *, max_frames: int, hidden_dim: int, **others: object) -> None:
+    def __init__(self, *, max_frames: int, hidden_dim: int, **encoder_arguments: object) -> None:
         super().__init__(
             hidden_dim=hidden_dim,
             detector=None,
             video_encoder=FrameMean(hidden_dim=hidden_dim),
-            **others,  # type: ignore[arg-type]  # as the caller names them
+            **encoder_arguments,  # type: ignore[arg-type]  # as the caller names them
         )
         self.max_frames = max_frames
 

@@ -18,7 +18,7 @@ from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
     from ctsan.experiments.plan import Plan, Training
-    from ctsan.experiments.running import ExperimentContext
+    from ctsan.experiments.train_system import ExperimentContext
     from ctsan.training.loop import Progress
 
 
@@ -98,11 +98,11 @@ def command(
     from ctsan.cli.features import check_one_per_corpus
     from ctsan.evaluation.coco_metrics import NO_JAVA
     from ctsan.evaluation.java import find_java
-    from ctsan.experiments.collecting import results_of
     from ctsan.experiments.formats import as_json as results_json
+    from ctsan.experiments.gather_results import results_of
     from ctsan.experiments.paper import ENSEMBLE_SIZES
     from ctsan.experiments.plan import check_overrides, make_plan
-    from ctsan.experiments.writing import facts_of, write_tables
+    from ctsan.experiments.table_files import facts_of, write_tables
 
     check_one_per_corpus("--features", features, corpora)
     plan = make_plan(only, seeds=seeds, ensemble_sizes=ENSEMBLE_SIZES if ensemble_sizes == "paper" else None)
@@ -141,8 +141,8 @@ def _context(
     from ctsan.data.reading import read_corpora
     from ctsan.errors import UsageError
     from ctsan.experiments.plan import settings_of
-    from ctsan.experiments.running import ExperimentContext
     from ctsan.experiments.shared_words import words_for
+    from ctsan.experiments.train_system import ExperimentContext
     from ctsan.training.features import make_features, open_features
     from ctsan.training.setup import TrainRequest, check_features, check_splits, warn_unless_mirrored
 
@@ -180,7 +180,7 @@ def _context(
 
 def _train_all(context: ExperimentContext, plan: Plan) -> None:
     """Train the runs one by one, with a progress bar each and the time left for all."""
-    from ctsan.experiments.running import run, stored_result
+    from ctsan.experiments.train_system import run, stored_result
 
     step_seconds: dict[str, list[float]] = {}  # seconds a step, by task
     missing: list[Training] = []

@@ -30,9 +30,11 @@ class RidgeRegression:
     """
 
     def __init__(self, x: Matrix, y: Matrix) -> None:
-        """Args:
-        x: (n, C), features of the training clips.
-        y: (n, K), targets.
+        """Decompose the standardised features once, for all penalties.
+
+        Args:
+            x: (n, C), features of the training clips.
+            y: (n, K), targets.
         """
         self.target_mean: Matrix = y.mean(axis=0)
         self._mean, self._std = x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64) + 1e-6
@@ -46,9 +48,11 @@ class RidgeRegression:
             self._targets = self._basis.T @ (inputs.T @ centred)
 
     def predict(self, x: Matrix, *, penalty: float = PENALTY) -> Matrix:
-        """Args:
-        x: (m, C).
-        penalty: λ; the loss adds λ · C · ‖w‖².
+        """Predict targets (m, K); features are standardised as those of the training clips.
+
+        Args:
+            x: (m, C).
+            penalty: λ; the loss adds λ · C · ‖w‖².
         """
         shrunk = self._targets / (self._eigenvalues + penalty * x.shape[1])[:, None]
         predicted: Matrix = (self._standardised(x) @ self._basis @ shrunk + self.target_mean).astype(

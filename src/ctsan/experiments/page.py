@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
+from ctsan.experiments.example_selection import RULE, ComparedExample
 from ctsan.experiments.formats import CLAIMS_READING, READING, compared, figure_text, number
 from ctsan.experiments.layout import TASK_TITLES, Column
 from ctsan.experiments.paper import COMPARED_BY, published_entries
 from ctsan.experiments.plots import Line, curves, dot_plot
 from ctsan.experiments.results import Cell, Checked, FilledTable, Results
-from ctsan.experiments.showing import RULE, ComparedExample
 from ctsan.experiments.style import STYLE
 from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask, label_of
 from ctsan.training import example_html

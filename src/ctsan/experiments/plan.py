@@ -10,7 +10,7 @@ from pathlib import Path
 from ctsan.config import Settings, load_settings
 from ctsan.errors import UsageError, did_you_mean
 from ctsan.experiments.layout import TABLES, Table
-from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask
+from ctsan.experiments.systems import ALL, ENSEMBLES, SYSTEMS, MeasuredTask
 from ctsan.tasks.registry import task_settings
 
 TrainedTask = str  # 'detect' is a detector trained alone
@@ -67,19 +67,18 @@ def make_plan(
     Raises:
         UsageError: a name is unknown, or nothing is left to train.
     """
-    tasks: tuple[MeasuredTask, ...] = ("describe", "fill", "choose", "rank")
-    names = (*TABLES, *SYSTEMS, *tasks)
+    names = (*TABLES, *SYSTEMS, *ALL)
     for name in only:
         if name not in names:
             hint = did_you_mean(name, names) or f"There are {', '.join(names)}."
             raise UsageError(f"Unknown table, system or task {name!r}. {hint}".strip())
     tables = tuple(TABLES[name] for name in TABLES if name in only) or tuple(TABLES.values())
-    selected_tasks = [task for task in tasks if task in only] or list(tasks)
+    selected_tasks = [task for task in ALL if task in only] or list(ALL)
     needed = {ENSEMBLES[row].of if row in ENSEMBLES else row for table in tables for row in table.rows}
     systems = tuple(
         name for name in SYSTEMS if (name in only if any(n in SYSTEMS for n in only) else name in needed)
     )
-    sizes = ensemble_sizes or dict.fromkeys(tasks, seeds)
+    sizes = ensemble_sizes or dict.fromkeys(ALL, seeds)
     plan = Plan(tables=tables, systems=systems, trainings=(), seeds=seeds, ensemble_sizes=sizes)
     trainings: list[Training] = []
     for seed in range(seeds):  # seed by seed, so that a first complete table is ready early

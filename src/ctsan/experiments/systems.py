@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 MeasuredTask = Literal["describe", "fill", "choose", "rank"]
-ALL: tuple[MeasuredTask, ...] = ("describe", "fill", "choose", "rank")
+ALL: tuple[MeasuredTask, ...] = get_args(MeasuredTask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

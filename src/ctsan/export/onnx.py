@@ -111,8 +111,10 @@ def _write_model_file(run: TrainedRun, backbone: Backbone, file: Path) -> None:
 
 
 def _paper_model(run: TrainedRun) -> DescriptionModel:
-    """Raises:
-    UsageError: a part of the model is not the paper's.
+    """The model of a run as a `DescriptionModel` with the paper's encoders, detector and decoder.
+
+    Raises:
+        UsageError: a part of the model is not the paper's.
     """
     model = run.model
     if (

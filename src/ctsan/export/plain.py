@@ -36,12 +36,14 @@ class FrameStep(nn.Module):
         trace_cell: Tensor,
         total: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """Args:
-        maps: (h, w, C).
-        is_first: (), whether this is the first frame; its states are zero.
-        hidden, cell: (layers, 1, D), of the video encoder.
-        trace_hidden, trace_cell: (layers, L, D).
-        total: (1, C + 1), sum of the mean features of the frames, then their number; only with a probe.
+        """Advance the video encoder and the traces by one frame.
+
+        Args:
+            maps: (h, w, C).
+            is_first: (), whether this is the first frame; its states are zero.
+            hidden, cell: (layers, 1, D), of the video encoder.
+            trace_hidden, trace_cell: (layers, L, D).
+            total: (1, C + 1), sum of the mean features of the frames, then their number; only with a probe.
 
         Returns:
             The next states; embeddings (1, K, E), indices (1, K) and confidences (1, K) of the concept words.
@@ -83,10 +85,12 @@ class WordStep(nn.Module):
     def forward(
         self, last: Tensor, concepts: Tensor, hidden: Tensor, cell: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Args:
-        last: (B,), the previous words.
-        concepts: (B, K, E).
-        hidden, cell: (layers, B, D).
+        """Advance the caption decoder by one word.
+
+        Args:
+            last: (B,), the previous words.
+            concepts: (B, K, E).
+            hidden, cell: (layers, B, D).
 
         Returns:
             Log-probabilities of the next words (B, V), and the next state.

@@ -24,7 +24,7 @@ from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.score_scale import ScoreScale
 
 _RIDGE = 1000.0  # penalty
-_OTHERS = 0.05  # weight of an external clip; own clips have 1
+_EXTERNAL_WEIGHT = 0.05  # of an external clip; own clips have 1
 _NOTHING = 1e-6  # predicted bags with a smaller mean norm count as zero
 _AT_ONCE = 4096  # sentences per batch
 _HIDDEN_DROPOUT = 0.3  # in the MLP
@@ -113,8 +113,8 @@ class DualEncoder(ScoreScale):
         )
         targets = bags.new_zeros(len(means), bags.shape[1]).index_add_(0, clip_of, bags)
         targets /= torch.bincount(clip_of, minlength=len(means))[:, None]
-        weight = regress(means, targets, is_own, ridge=_RIDGE, others=_OTHERS)  # (E, C)
-        counts = torch.where(is_own, 1.0, _OTHERS).double()
+        weight = regress(means, targets, is_own, ridge=_RIDGE, external=_EXTERNAL_WEIGHT)  # (E, C)
+        counts = torch.where(is_own, 1.0, _EXTERNAL_WEIGHT).double()
         predicted = means.double() @ weight.mT * counts.sqrt()[:, None]
         size = predicted[is_own].norm(dim=1).mean()
         if size < _NOTHING:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 _HIDDEN = 1024
 _INPUT_DROPOUT = 0.2
 _HIDDEN_DROPOUT = 0.7  # high, against overfitting a few thousand clips
-_OTHERS = 0.1  # weight of an external clip; own clips have 1
+_EXTERNAL_WEIGHT = 0.1  # of an external clip; own clips have 1
 _BATCH, _EPOCHS, _FEWEST_STEPS = 64, 10, 150
 _LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 0.2
 _RAREST = 1e-3  # smallest clip frequency for the initial bias of a word, and that of all words before `fit`
@@ -52,7 +52,7 @@ class MLPProbe(nn.Module):
         """
         num_clips = len(means)
         steps = max(_FEWEST_STEPS, _EPOCHS * math.ceil(num_clips / _BATCH))
-        counts = torch.where(is_own, 1.0, _OTHERS)[:, None].to(means)
+        counts = torch.where(is_own, 1.0, _EXTERNAL_WEIGHT)[:, None].to(means)
         self.requires_grad_(requires_grad=True)
         was_training = self.training
         self.train()

@@ -18,7 +18,8 @@ from torch.nn.utils.rnn import pad_sequence
 LONGEST = 4  # most words in a phrase
 
 _RIDGE = 3000.0  # penalty
-_OTHERS = 0.05  # weight of an external clip; own clips have 1
+_RANK = 64  # of the regression
+_EXTERNAL_WEIGHT = 0.05  # of an external clip; own clips have 1
 _WORDS = 1 << 15  # base of phrase keys: four words fit into 60 bits; word ids above it may cause collisions
 _MOST_WORDS = 30  # captions are truncated to this length
 _NO_PHRASE = torch.iinfo(torch.long).max  # fills unused keys; sorts after all phrases
@@ -30,7 +31,6 @@ class PhraseProbe(nn.Module):
     Args:
         channels: size of the mean features.
         num_phrases: size of the phrase vocabulary: the phrases used for most clips. There may be fewer.
-        directions: rank of the regression.
     """
 
     keys: Tensor
@@ -40,13 +40,13 @@ class PhraseProbe(nn.Module):
     clip: Tensor
     unheard: Tensor
 
-    def __init__(self, *, channels: int, num_phrases: int, directions: int = 64) -> None:
+    def __init__(self, *, channels: int, num_phrases: int) -> None:
         super().__init__()
         self.register_buffer("keys", torch.full((num_phrases,), _NO_PHRASE))  # sorted
         self.register_buffer("rarity", torch.zeros(num_phrases))  # idf
         self.register_buffer("often", torch.zeros(num_phrases))  # mean tf-idf weight over own clips
-        self.register_buffer("phrase", torch.zeros(num_phrases, directions))
-        self.register_buffer("clip", torch.zeros(directions, channels))
+        self.register_buffer("phrase", torch.zeros(num_phrases, _RANK))
+        self.register_buffer("clip", torch.zeros(_RANK, channels))
         self.register_buffer("unheard", torch.ones(()))  # idf of all other phrases
 
     @torch.no_grad()
@@ -75,7 +75,7 @@ class PhraseProbe(nn.Module):
             check_invariants=True,
         )
         features = means.double()
-        counts = torch.where(is_own, 1.0, _OTHERS).double()
+        counts = torch.where(is_own, 1.0, _EXTERNAL_WEIGHT).double()
         cross = torch.sparse.mm(weights, features * counts[:, None])  # (phrases, C)
         for group in (is_own, ~is_own):  # own and external clips are centred separately
             often = torch.sparse.mm(weights, group.double()[:, None]) / max(1, int(group.sum()))

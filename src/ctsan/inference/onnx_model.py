@@ -33,6 +33,7 @@ from ctsan.inference.onnx_weights import check_fit
 from ctsan.inference.phrases import expected_cider
 from ctsan.io.onnx_graph import Array, Graph
 from ctsan.io.onnx_session import Session
+from ctsan.runs.trained_run import has_detector
 from ctsan.text.sentences import WordIds
 from ctsan.text.vocabulary import PAD, SPECIALS
 from ctsan.video.clip_maps import subsample_maps
@@ -47,7 +48,7 @@ class OnnxModel(LoadedModel):
 
     @property
     def has_detector(self) -> bool:
-        return self.task != "embed" and self.settings.detector.enabled
+        return has_detector(self.run)
 
     @property
     def has_traces(self) -> bool:

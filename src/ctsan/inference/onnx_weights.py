@@ -15,7 +15,7 @@ from ctsan.runs.weights import WEIGHTS_FILE
 
 _PIECES = 2  # of the maxout: `RetrievalModel`
 _PROBE_DIM = 1024  # hidden units: `MLPProbe`
-_DIRECTIONS = 64  # rank of the regression: `PhraseProbe`
+_PHRASE_RANK = 64  # of the regression: `PhraseProbe`
 _MOST_LETTERS = 400  # of a message about weights that do not fit
 
 Shape = tuple[int, ...]
@@ -172,8 +172,8 @@ def _embed(settings: Settings, sizes: _Sizes) -> Shapes:
         yield "perceptron.3.weight", (retrieval.joint_dim, retrieval.hidden_dim)
     if retrieval.phrases:
         yield from ((f"phrases.{name}", (retrieval.phrases,)) for name in ("keys", "rarity", "often"))
-        yield "phrases.phrase", (retrieval.phrases, _DIRECTIONS)
-        yield "phrases.clip", (_DIRECTIONS, sizes.channels)
+        yield "phrases.phrase", (retrieval.phrases, _PHRASE_RANK)
+        yield "phrases.clip", (_PHRASE_RANK, sizes.channels)
         yield "phrases.unheard", ()
     yield from _scalars("match_threshold", "match_growth", "match_clips", "match_accuracy")
     yield from _scalars("score_mean", "score_scale")

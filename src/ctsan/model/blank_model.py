@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.model.lstm import LayerNormLSTM
-from ctsan.model.semantic_attention import OutputSemanticAttention, init_output_layer
+from ctsan.model.semantic_attention import OutputSemanticAttention, init_output_bias, init_output_layer
 from ctsan.model.word_input import WordInput
 
 
@@ -74,6 +74,15 @@ class BlankModel(nn.Module):
             nn.init.zeros_(layer.bias)
         if init_output_from_embeddings:
             init_output_layer(self.say, clip_encoder.embedding.weight, self.output_attention)
+
+    def init_output_bias(self, counts: Tensor) -> None:
+        """Initialise b_y from the number of each word in training captions, (words,).
+
+        Blanks are always concept candidates, so other words do not count.
+        """
+        is_candidate = torch.zeros_like(counts)
+        is_candidate[self.clip_encoder.candidate_words] = 1
+        init_output_bias(self.say, counts * is_candidate)
 
     def forward(self, words: Tensor, is_real: Tensor, blanks: Tensor, encoding: ClipEncoding) -> Filled:
         """Predict the word in the blank of each sentence.

@@ -97,6 +97,7 @@ class CaptionDecoder(Decoder):
         """
         words = F.dropout(words, self.dropout, self.training)
         x, input_weights = self.word_input(words, concepts)  # eqs. 9 and 10
+        # Differs from the paper: h_0 = s_N includes the cells of all layers, which it leaves open.
         hidden, state = self.lstm(x, state)  # eq. 8
         hidden = F.dropout(hidden, self.dropout, self.training)
         output_weights = None

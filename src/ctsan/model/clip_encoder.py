@@ -17,7 +17,7 @@ from ctsan.model.concept_detector import (
 )
 from ctsan.model.lstm import State
 from ctsan.model.semantic_attention import InputSemanticAttention, OutputSemanticAttention
-from ctsan.model.video_encoder import VideoEncoder
+from ctsan.model.video_encoder import VideoEncoder, mean_over_frames
 
 _FORMS = 4  # the top 4 K candidates are searched for K distinct lemmas
 
@@ -70,6 +70,19 @@ class BaseClipEncoder(nn.Module):
     channel_scales: Tensor
     detector: ConceptSource | None
     num_concepts: int
+
+    def _add_inputs(self, *, channels: int, embedding: Tensor, candidate_words: Tensor) -> None:
+        """Add the word embedding and the channel statistics, as described for `ClipEncoder`.
+
+        Not part of `__init__`: the embedding draws random numbers, so that its place among the other layers
+        decides about the weights that a seed gives.
+        """
+        self.embedding = nn.Embedding(len(embedding), embedding.shape[1])
+        with torch.no_grad():
+            self.embedding.weight.copy_(embedding)
+        self.register_buffer("candidate_words", candidate_words)
+        self.register_buffer("channel_means", torch.zeros(channels))  # see `init_from`
+        self.register_buffer("channel_scales", torch.ones(channels))
 
 
 class ClipEncoder(BaseClipEncoder):
@@ -128,12 +141,7 @@ class ClipEncoder(BaseClipEncoder):
         self.encode_video = video_encoder or VideoEncoder(
             hidden_dim=hidden_dim, num_layers=num_layers, dropout=dropout, memory=memory
         )
-        self.embedding = nn.Embedding(len(embedding), embedding.shape[1])
-        with torch.no_grad():
-            self.embedding.weight.copy_(embedding)
-        self.register_buffer("candidate_words", candidate_words)
-        self.register_buffer("channel_means", torch.zeros(channels))  # see `init_from`
-        self.register_buffer("channel_scales", torch.ones(channels))
+        self._add_inputs(channels=channels, embedding=embedding, candidate_words=candidate_words)
         if prior_weight:
             lemmas = torch.arange(len(candidate_words)) if lemmas is None else lemmas
             self.register_buffer("frequencies", torch.zeros(len(lemmas)))  # see `init_from`
@@ -174,8 +182,7 @@ class ClipEncoder(BaseClipEncoder):
 
     def means(self, maps: Tensor, frame_is_real: Tensor) -> Tensor:
         """The probe's input: standardised mean features (B, C) of maps (B, N, h, w, C)."""
-        frames = maps.mean(dim=(2, 3)) * frame_is_real[..., None]
-        means = frames.sum(dim=1) / frame_is_real.sum(dim=1, keepdim=True)
+        means = mean_over_frames(maps.mean(dim=(2, 3)), frame_is_real)
         return (means - self.channel_means) / self.channel_scales
 
     def regions(self, maps: Tensor) -> Tensor:

@@ -31,11 +31,6 @@ class Detection(NamedTuple):
         """p of eq. 5, (B, V)."""
         return self.scores.sigmoid()
 
-    def top(self, num_concepts: int) -> tuple[Tensor, Tensor]:
-        """The K candidates of highest confidence, in descending order, and their confidences, both (B, K)."""
-        best = self.scores.topk(num_concepts, dim=1)
-        return best.indices, best.values.sigmoid()
-
     def of(self, clips: Tensor) -> Detection:
         """Select rows by clip index."""
         return Detection(*(None if part is None else part[clips] for part in self))  # type: ignore[arg-type]  # as they were
@@ -223,6 +218,7 @@ class ConceptDetector(LearntConceptSource):
         state = self.trace.initial(batch * self.num_traces, regions)
         trace_is_real = frame_is_real.repeat_interleave(self.num_traces, dim=0)  # (B L, N)
         is_padded = (~frame_is_real).any(dim=0).tolist()  # (N), whether any clip has ended
+        # Differs from the paper: α_1 is one-hot, not α_0, because h_0 = 0 would give all traces the same α_1.
         one_hot = torch.eye(self.num_traces, dtype=regions.dtype, device=regions.device)
         weights = one_hot.view(1, self.num_traces, height, width).expand(batch, -1, -1, -1)
         convolutions = self.attend.matrices(regions)

@@ -11,7 +11,7 @@ from ctsan.model.beam_search import Floats, Ints
 from ctsan.model.caption_decoder import CaptionDecoder, Decoded, Decoder
 from ctsan.model.clip_encoder import BaseClipEncoder, ClipEncoding
 from ctsan.model.lstm import State
-from ctsan.model.semantic_attention import init_output_layer
+from ctsan.model.semantic_attention import init_output_bias, init_output_layer
 
 
 class DescriptionModel(nn.Module):
@@ -51,6 +51,10 @@ class DescriptionModel(nn.Module):
         )
         if init_output_from_embeddings and not self.decode.ties_embedding:
             init_output_layer(self.decode.say, clip_encoder.embedding.weight, self.decode.output_attention)
+
+    def init_output_bias(self, counts: Tensor) -> None:
+        """Initialise b_y from the number of each word in training captions, (words,)."""
+        init_output_bias(self.decode.say, counts)
 
     def forward(self, words: Tensor, encoding: ClipEncoding, is_scored: Tensor | None = None) -> Decoded:
         """Predict the next word after each of the words (M, T) of captions, with teacher forcing.

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+_P, _Q = 2.0, 0.5  # exponents of the regulariser g (eq. 15)
+
 
 def _gate(dim: int, initial: float | None) -> nn.Parameter:
     """w of diag(w), (dim,); if `initial` is None, drawn like a Xavier-initialised (dim, dim) matrix."""
@@ -116,7 +118,18 @@ def init_output_layer(say: nn.Linear, embedding: Tensor, attention: OutputSemant
     say.weight.copy_(seen * size / seen.norm(dim=1).mean())
 
 
-def attention_regulariser(weights: Tensor, is_real: Tensor, *, p: float = 2.0, q: float = 0.5) -> Tensor:
+@torch.no_grad()
+def init_output_bias(say: nn.Linear, counts: Tensor) -> None:
+    """Initialise b_y as the log of the word frequencies.
+
+    Args:
+        counts: (words,), how often each word is to be predicted in training.
+    """
+    smoothed = counts.float() + 0.1
+    say.bias.copy_((smoothed / smoothed.sum()).log())
+
+
+def attention_regulariser(weights: Tensor, is_real: Tensor) -> Tensor:
     """g of eq. 15 for every sequence, (B,), as printed.
 
     The first term is minimal if all concept words get the same attention. The weights of a step sum to one,
@@ -129,9 +142,9 @@ def attention_regulariser(weights: Tensor, is_real: Tensor, *, p: float = 2.0, q
     totals = weights.sum(dim=2)
     is_attended = is_real & (totals > 0)
     # The gradient of a root is infinite at 0: exclude padding and clips without words.
-    squares = (weights * is_real[..., None]).sum(dim=1).pow(p).sum(dim=1)
-    counted = (torch.where(is_attended, totals, 1.0).pow(q) * is_attended).sum(dim=1)
+    squares = (weights * is_real[..., None]).sum(dim=1).pow(_P).sum(dim=1)
+    counted = (torch.where(is_attended, totals, 1.0).pow(_Q) * is_attended).sum(dim=1)
     has_words = is_attended.any(dim=1)
-    over_steps = torch.where(has_words, squares, 1.0).pow(1 / p)
-    over_words = torch.where(has_words, counted, 1.0).pow(1 / q)
+    over_steps = torch.where(has_words, squares, 1.0).pow(1 / _P)
+    over_words = torch.where(has_words, counted, 1.0).pow(1 / _Q)
     return torch.where(has_words, over_steps + over_words, 0.0)

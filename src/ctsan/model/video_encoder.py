@@ -8,6 +8,11 @@ from torch.nn import functional as F
 from ctsan.model.lstm import LayerNormLSTM, State
 
 
+def mean_over_frames(frames: Tensor, frame_is_real: Tensor) -> Tensor:
+    """The mean (B, D) of the real ones of frames (B, N, D)."""
+    return (frames * frame_is_real[..., None]).sum(dim=1) / frame_is_real.sum(dim=1, keepdim=True)
+
+
 class NoVideo(nn.Module):
     """No video input: a control for what the language model predicts from words alone."""
 
@@ -22,8 +27,10 @@ class NoVideo(nn.Module):
 
 
 class VideoEncoder(nn.Module):
-    """Args:
-    memory: see `LayerNormLSTM`.
+    """An LSTM over the average-pooled frames. Its last state s_N stands for the clip (eq. 7).
+
+    Args:
+        memory: see `LayerNormLSTM`.
     """
 
     def __init__(

@@ -167,9 +167,13 @@ def can_answer(runs: Sequence[_OfTask], task: str) -> bool:
     return any(run.task == task or task in roles_of(run.task).decides for run in runs)
 
 
+def has_detector(run: _OfTask) -> bool:
+    return roles_of(run.task).reads_concepts and run.settings.detector.enabled
+
+
 def naming_concepts(runs: Sequence[RunT]) -> list[RunT]:
     """Select the runs that detect concept words: `describe` runs if any has a detector, else all that do."""
-    detecting = [run for run in runs if run.task != "embed" and run.settings.detector.enabled]
+    detecting = [run for run in runs if has_detector(run)]
     return [run for run in detecting if run.task == "describe"] or detecting
 
 

@@ -498,8 +498,10 @@ class Library(LibraryStore):
         return values
 
     def _query(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
-        """Raises:
-        StoreError: the database is damaged, or cannot be read.
+        """All rows of an SQL query, read into memory.
+
+        Raises:
+            StoreError: the database is damaged, or cannot be read.
         """
         with record_errors(self.folder):
             return self._database.execute(sql, values).fetchall()

@@ -90,9 +90,11 @@ class Connection:
         self._connection.close()
 
     def query(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
-        """Raises:
-        StoreError: the connection was lost, or the library is damaged.
-        StorageError: the disk of the server is full.
+        """All rows of an SQL query; an empty list for a statement without rows.
+
+        Raises:
+            StoreError: the connection was lost, or the library is damaged.
+            StorageError: the disk of the server is full.
         """
         with self.errors(), self._connection.cursor(binary=True) as cursor:
             cursor.execute(sql, values or None)
@@ -212,8 +214,10 @@ class Connection:
             cursor.executemany(f"insert into {schema}.about values (%s, %s)", list(about.items()))
 
     def _create_extension(self) -> None:
-        """Raises:
-        StoreError: the server has no pgvector, or it may not be switched on.
+        """Switch pgvector on in the database, if it is not.
+
+        Raises:
+            StoreError: the server has no pgvector, or it may not be switched on.
         """
         if self._extension()[0] is not None:
             self._check_version()

@@ -134,8 +134,10 @@ def _featurizer(weights: Path | None) -> ClipFeaturizer:
 
 
 def _unpack(row: Mapping[str, Any]) -> Segment:
-    """Raises:
-    UsageError: the worker failed, lacks the clip, or runs another version of ctsan.
+    """The segment of a row that a worker sent, if the worker runs the same version of ctsan.
+
+    Raises:
+        UsageError: the worker failed, lacks the clip, or runs another version of ctsan.
     """
     if row["version"] != __version__:
         raise UsageError(

@@ -217,7 +217,7 @@ def _build_task(inputs: TaskInputs) -> BlankTask:
     settings = inputs.settings
     train_items = inputs.corpus.items.get(("fill", "train"), ())
     return BlankTask(
-        **inputs.joint_loss,
+        **inputs.shared_arguments,
         max_words=settings.decoding.max_words,
         train=[item for item in train_items if isinstance(item, BlankItem)],
         validation=inputs.items(BlankItem, "fill", inputs.split, per_clip=ITEMS_PER_CLIP),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -34,10 +34,21 @@ from ctsan.text.words import Words
 from ctsan.video.clip_maps import subsample_maps
 from ctsan.video.store import FeatureStore
 
+
+@runtime_checkable
+class GeneratesWords(Protocol):
+    """A model with an output bias b_y, which is initialised from word frequencies."""
+
+    def init_output_bias(self, counts: Tensor) -> None: ...
+
+
 Model = DescriptionModel | BlankModel | ChoiceModel | RetrievalModel | DualEncoder
 
 _PROBED_FRAMES = 10  # frames sampled from a clip for its mean feature
-_FOLD_SEED = 0
+_FOLDS, _FOLD_SEED = 5, 0
+_MOST_FITTED = _FOLDS + 1  # probes in the cache
+
+_fitted: dict[str, dict[str, Tensor]] = {}  # cached probe weights, keyed by a hash of their training data
 
 
 def build_model(
@@ -48,10 +59,11 @@ def build_model(
     Raises:
         UsageError: the settings do not describe a valid model for the task.
     """
-    check_decoder(settings, task=task)
+    spec = task_spec(task)
+    check_decoder(settings, spec)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return task_spec(task).build_model(ModelInputs(settings, words, grid, channels))
+        return spec.build_model(ModelInputs(settings, words, grid, channels))
 
 
 def build_task(
@@ -112,8 +124,8 @@ def init_from_clips(
         encoder.init_from(frequencies=used if init.word_frequencies else None, prior=used)
     if isinstance(encoder.detector, NearestWords):
         _fit_nearest(encoder.detector, clips, store, words)
-    if init.word_frequencies:
-        _init_output_bias(model, clips, words)
+    if init.word_frequencies and isinstance(model, GeneratesWords):
+        model.init_output_bias(_word_counts(clips, words))
 
 
 def fit_probes(
@@ -122,7 +134,7 @@ def fit_probes(
     store: FeatureStore,
     words: Words,
     *,
-    keep: bool = False,
+    keep_concept_probe: bool = False,
     ridge_init: bool = False,
 ) -> None:
     """Fit a model's probes, if it has any, to the training clips. They are not trained afterwards.
@@ -130,13 +142,13 @@ def fit_probes(
     Probes read features standardised by the model's channel statistics: initialise or transfer those first.
 
     Args:
-        keep: do not refit the concept probe, because it was transferred with the clip encoder.
+        keep_concept_probe: do not refit the concept probe, because it was transferred with the clip encoder.
         ridge_init: initialise a `DualEncoder` by ridge regression.
     """
     clips = [clip for clip in clips if clip.id in store and clip.captions]
     is_own = torch.tensor([not clip.external for clip in clips])
     encoder = model.clip_encoder
-    if isinstance(encoder, ClipEncoder) and isinstance(encoder.probe, MLPProbe) and not keep:
+    if isinstance(encoder, ClipEncoder) and isinstance(encoder.probe, MLPProbe) and not keep_concept_probe:
         _fit(encoder.probe, _means(encoder.means, clips, store), _reference(clips, words), is_own)
     if isinstance(model, DualEncoder) and (ridge_init or model.phrases is not None):
         captions = [
@@ -148,9 +160,6 @@ def fit_probes(
             model.fit(means, captions, is_own)
         if model.phrases is not None:
             model.phrases.fit(means, captions, is_own)
-
-
-_FOLDS = 5
 
 
 def out_of_fold_scores(
@@ -192,10 +201,6 @@ def out_of_fold_scores(
     return {clip.id: clip_scores for clip, clip_scores in zip(clips, scores, strict=True)}
 
 
-_fitted: dict[str, dict[str, Tensor]] = {}  # cached probe weights, keyed by a hash of their training data
-_MOST_FITTED = _FOLDS + 1
-
-
 def _fit(probe: MLPProbe, means: Tensor, reference: Tensor, is_own: Tensor) -> None:
     """Fit a probe. Fitting takes seconds, so runs in one process share the result through a cache."""
     content = hashlib.sha256()
@@ -218,22 +223,13 @@ def _reference(clips: Sequence[Clip], words: Words) -> Tensor:
     return references([words.concepts.reference(clip.captions) for clip in clips], len(words.concepts.words))
 
 
-@torch.no_grad()
-def _init_output_bias(model: Model | DetectorModel, clips: Sequence[Clip], words: Words) -> None:
-    """Initialise the output bias b_y, if the model has one, as the log of the word frequencies."""
+def _word_counts(clips: Sequence[Clip], words: Words) -> Tensor:
+    """How often the captions of clips use each word, (words,)."""
     captions = [caption for clip in clips for caption in clip.captions]
     word_ids = torch.tensor(
         [word for caption in encode_captions(captions, words.vocabulary) for word in caption[1:]]
     )
-    match model:
-        case DescriptionModel():
-            output = model.decode.say
-        case BlankModel():  # blanks are always concept candidates
-            output, word_ids = model.say, word_ids[torch.isin(word_ids, model.clip_encoder.candidate_words)]
-        case _:
-            return
-    counts = torch.bincount(word_ids, minlength=output.out_features).float() + 0.1
-    output.bias.copy_((counts / counts.sum()).log())
+    return torch.bincount(word_ids, minlength=len(words.vocabulary))
 
 
 @torch.no_grad()

@@ -21,6 +21,7 @@ from ctsan.text.sentences import encode_sentences
 from ctsan.text.vocabulary import PAD
 
 _SENTENCES_AT_ONCE = 500
+_SENTENCES_PER_QUESTION = 5
 
 
 class ChoiceBatch(NamedTuple):
@@ -34,9 +35,6 @@ class ChoiceBatch(NamedTuple):
     answers: Tensor  # (Q,)
     clip_of_question: Tensor  # (Q,), indices into the batch
     frozen: ClipEncoding | None = None  # as in `CaptionBatch`
-
-
-_SENTENCES_PER_QUESTION = 5
 
 
 class ChoiceTask:
@@ -199,7 +197,7 @@ def _build_model(inputs: ModelInputs) -> ChoiceModel:
 def _build_task(inputs: TaskInputs) -> ChoiceTask:
     settings, corpus = inputs.settings, inputs.corpus
     return ChoiceTask(
-        **inputs.joint_loss,
+        **inputs.shared_arguments,
         max_words=settings.decoding.max_words,
         train=inputs.items(ChoiceItem, "choose", "train") if corpus.split("train") else [],
         validation=inputs.items(ChoiceItem, "choose", inputs.split, per_clip=ITEMS_PER_CLIP),

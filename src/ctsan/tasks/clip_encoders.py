@@ -20,7 +20,7 @@ from ctsan.extensions.mlp_probe import MLPProbe
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector, ConceptSource, LearntConceptSource
 from ctsan.model.video_encoder import NoVideo
-from ctsan.tasks.spec import ModelInputs
+from ctsan.tasks.spec import ModelInputs, TaskSpec
 from ctsan.text.words import Words
 
 _RECOMPUTE_ABOVE = 10_000  # hidden_dim x attention_dim, above which the backward pass recomputes attention
@@ -112,16 +112,19 @@ def build_decoder(
             )
 
 
-def check_decoder(settings: Settings, *, task: str) -> None:
-    """Raises:
-    UsageError: the decoder does not support the task, or other settings do not fit it.
+def check_decoder(settings: Settings, spec: TaskSpec) -> None:
+    """Check `model.decoder`. The baselines' decoders replace the paper's in description alone.
+
+    Raises:
+        UsageError: the decoder does not support the task, or other settings do not fit it.
     """
     model = settings.model
     if model.decoder == "semantic":
         return
-    if task != "describe":
+    if not spec.replaces_decoder:
         raise UsageError(
-            f"model.decoder={model.decoder} describes only, and the task is {task!r}. Leave it at 'semantic'."
+            f"model.decoder={model.decoder} describes only, and the task is {spec.name!r}. "
+            "Leave it at 'semantic'."
         )
     if settings.detector.enabled or not model.use_video:
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -14,24 +15,24 @@ from ctsan.config import DecodingSettings, RerankSettings
 from ctsan.data.batches import encode_captions, pad_words
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.captions import caption_scores, cider_by_clip
-from ctsan.evaluation.coco_metrics import score_captions
+from ctsan.evaluation.clip_statistics import ClipStatistic
+from ctsan.evaluation.coco_metrics import score_captions, score_systems
 from ctsan.evaluation.diversity import diversity
 from ctsan.evaluation.grammar import faulty_share, grammar_fault
 from ctsan.model.beam_search import beam_search
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.description_model import CaptionSteps, DescriptionModel
-from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.clip_encoders import build_decoder, language_model_arguments, output_arguments
-from ctsan.tasks.clips import TaskClips, encode_batch
+from ctsan.tasks.clips import CaptionBatch, TaskClips, encode_batch
 from ctsan.tasks.losses import attention_losses, detector_losses, mean_over_clips
-from ctsan.tasks.spec import AnswerReport, ModelInputs, ReportInputs, TaskInputs, TaskSpec
+from ctsan.tasks.spec import AnswerReport, Answers, ModelInputs, ReportInputs, TaskInputs, TaskSpec
 from ctsan.tasks.task import Example, Measured
 from ctsan.text.vocabulary import BLANK, BOS, EOS, NEVER_SAID, PAD
 
 _CLIPS_AT_ONCE = 32
 # First token of the captions of external clips, in place of <bos>: the model learns their content without
 # adopting their style. No caption contains this token.
-_OTHERS_BEGIN = BLANK
+_EXTERNAL_BOS = BLANK
 
 
 class Captioned(NamedTuple):
@@ -74,7 +75,7 @@ class DescriptionTask:
         self.rerank = rerank  # for evaluation beside joint embeddings
         self._vocabulary = clips.words.vocabulary
         self.references = {clip.id: clip.captions for clip in clips.validation if clip.captions}
-        self._begins = {clip.id: _OTHERS_BEGIN if clip.external else BOS for clip in clips.train}
+        self._begins = {clip.id: _EXTERNAL_BOS if clip.external else BOS for clip in clips.train}
         self._examples = self._clips_with_captions(captions_per_clip)
 
     @property
@@ -242,7 +243,7 @@ def _build_model(inputs: ModelInputs) -> DescriptionModel:
 def _build_task(inputs: TaskInputs) -> DescriptionTask:
     settings = inputs.settings
     return DescriptionTask(
-        **inputs.joint_loss,
+        **inputs.shared_arguments,
         label_smoothing=settings.loss.label_smoothing,
         captions_per_clip=settings.training.captions_per_clip,
         decoding=settings.decoding,
@@ -258,6 +259,16 @@ def _report(inputs: ReportInputs) -> AnswerReport:
     return AnswerReport(statistics, metrics, tokeniser, notes)
 
 
+def _compare(
+    answers: Mapping[str, Answers], clips: Sequence[Clip], java: Path | None
+) -> dict[str, dict[str, ClipStatistic]]:
+    """Score all systems with one Java call, without METEOR, which is slow."""
+    captioned = set().union(*answers.values())
+    references = {clip.id: clip.captions for clip in clips if clip.id in captioned}
+    scores = score_systems(references, answers, java=java, meteor=False)
+    return {system: scores[system].statistics for system in answers}
+
+
 SPEC = TaskSpec(
     name="describe",
     help="Learn to describe clips in a sentence.",
@@ -268,4 +279,6 @@ SPEC = TaskSpec(
     needs_java=True,
     answer_noun="captions",
     split_answers=lambda caption: [caption],
+    compare=_compare,
+    replaces_decoder=True,
 )

@@ -1,4 +1,7 @@
-"""Loss terms that all tasks share: the regulariser g of both attentions, and the detector's loss."""
+"""Loss terms that all tasks share: the regulariser g of both attentions, and the detector's loss.
+
+Differs from the paper: means over a batch in place of sums, because Adam's steps do not depend on the scale.
+"""
 
 from __future__ import annotations
 

@@ -25,29 +25,25 @@ class Queries:
     Attributes:
         items: the queries.
         clips: the ranked clips, in the order of score columns.
+        rows: rows of the ranked clips in an encoding of all validation clips.
         right: (Q,), column of the clip that each query was written for.
     """
 
     def __init__(self, clips: TaskClips, items: Sequence[QueryItem]) -> None:
         self.items = clips.validation_items(items)
         asked_for = {item.clip for item in self.items}
-        self._rows = [row for row, clip in enumerate(clips.validation) if clip.id in asked_for]
-        self.clips: list[Clip] = [clips.validation[row] for row in self._rows]
+        self.rows = [row for row, clip in enumerate(clips.validation) if clip.id in asked_for]
+        self.clips: list[Clip] = [clips.validation[row] for row in self.rows]
         places = {clip.id: place for place, clip in enumerate(self.clips)}
         self.right = torch.tensor([places[item.clip] for item in self.items])
 
     def of_ranked(self, encoding: ClipEncoding) -> ClipEncoding:
         """Select the rows of ranked clips from an encoding of all validation clips."""
-        return encoding.of(torch.tensor(self._rows, device=encoding.concepts.device))
+        return encoding.of(torch.tensor(self.rows, device=encoding.concepts.device))
 
     @property
     def texts(self) -> list[str]:
         return [item.query for item in self.items]
-
-    @property
-    def rows(self) -> list[int]:
-        """Rows of the ranked clips in an encoding of all validation clips."""
-        return self._rows
 
     def metrics(self, scores: Tensor) -> dict[str, float]:
         return retrieval_scores(ranks(scores, self.right))

@@ -19,8 +19,10 @@ TASKS: dict[str, TaskSpec] = {
 
 
 def task_spec(name: str) -> TaskSpec:
-    """Raises:
-    UsageError: there is no such task.
+    """The record of a task in `TASKS`. The error for an unknown name suggests the nearest one.
+
+    Raises:
+        UsageError: there is no such task.
     """
     if name not in TASKS:
         hint = did_you_mean(name, TASKS) or f"There are {', '.join(TASKS)}. "

@@ -18,7 +18,6 @@ from torch import Tensor
 from ctsan.data.corpus import Clip
 from ctsan.evaluation.bootstrap import Comparison, Interval, compare, interval
 from ctsan.evaluation.clip_statistics import ClipStatistic, ratio
-from ctsan.evaluation.coco_metrics import score_systems
 from ctsan.model.clip_encoder import ClipEncoder, ClipEncoding
 from ctsan.tasks.registry import task_spec
 from ctsan.tasks.spec import ReportInputs
@@ -142,13 +141,12 @@ def _statistics(
     name: str, answers: Mapping[WordSource, Answers], clips: Sequence[Clip], *, java: Path | None
 ) -> dict[WordSource, dict[str, ClipStatistic]]:
     """Statistics of a task's answers, by source and by metric."""
-    if name == "describe":  # one Java call for all sources, without METEOR, which is slow
-        references = {clip.id: clip.captions for clip in clips if clip.id in answers["own"]}
-        judged = score_systems(references, dict(answers.items()), java=java, meteor=False)
-        return {source: judged[source].statistics for source in answers}
-    report = task_spec(name).report
+    spec = task_spec(name)
+    if spec.compare is not None:
+        compared = spec.compare(dict(answers.items()), clips, java)
+        return {source: {**compared[source]} for source in answers}
     return {
-        source: report(ReportInputs(source_answers, clips, java)).statistics
+        source: spec.report(ReportInputs(source_answers, clips, java)).statistics
         for source, source_answers in answers.items()
     }
 

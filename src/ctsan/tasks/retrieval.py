@@ -14,9 +14,8 @@ from ctsan.model.choice_model import Scored
 from ctsan.model.clip_encoder import ClipEncoding
 from ctsan.model.pair_scores import score_pairs
 from ctsan.model.retrieval_model import RetrievalModel, pairwise_margin_loss
-from ctsan.tasks.caption_batch import CaptionBatch
 from ctsan.tasks.clip_encoders import language_model_arguments
-from ctsan.tasks.clips import TaskClips, answers_by_clip, encode_batch
+from ctsan.tasks.clips import CaptionBatch, TaskClips, answers_by_clip, encode_batch
 from ctsan.tasks.losses import attention_losses, detector_losses
 from ctsan.tasks.queries import Queries, validation_queries
 from ctsan.tasks.spec import AnswerReport, ModelInputs, TaskInputs, TaskSpec
@@ -153,7 +152,7 @@ def _build_model(inputs: ModelInputs) -> RetrievalModel:
 def _build_task(inputs: TaskInputs) -> RetrievalTask:
     settings = inputs.settings
     return RetrievalTask(
-        **inputs.joint_loss,
+        **inputs.shared_arguments,
         max_words=settings.decoding.max_words,
         validation=validation_queries(inputs),
         captions_per_clip=settings.retrieval.captions_per_clip,

@@ -12,10 +12,12 @@ class Roles(NamedTuple):
     Attributes:
         helpers: tasks whose runs may join an ensemble of this task.
         decides: tasks whose questions its runs answer alone, in place of the tasks' own runs.
+        reads_concepts: its models may have a concept detector, as the settings say.
     """
 
     helpers: tuple[str, ...] = ()
     decides: tuple[str, ...] = ()
+    reads_concepts: bool = True
 
 
 # By task, in the order of `registry.TASKS`. A task without a line here answers only its own questions.
@@ -24,7 +26,7 @@ ROLES: dict[str, Roles] = {
     "fill": Roles(),
     "choose": Roles(helpers=("embed",)),
     "rank": Roles(helpers=("choose", "embed")),
-    "embed": Roles(decides=("choose", "rank")),
+    "embed": Roles(decides=("choose", "rank"), reads_concepts=False),
 }
 
 

@@ -44,8 +44,8 @@ class TaskInputs(NamedTuple):
     split: Split  # for evaluation
 
     @property
-    def joint_loss(self) -> dict[str, Any]:
-        """Arguments of every task whose model has a detector."""
+    def shared_arguments(self) -> dict[str, Any]:
+        """Arguments of every task whose model may have a detector: model, clips and the weights λ."""
         loss = self.settings.loss
         return {
             "model": self.model,
@@ -93,6 +93,11 @@ class ReportInputs(NamedTuple):
     training: Iterable[str] = ()  # captions of the training clips
 
 
+Compare = Callable[
+    [Mapping[str, Answers], Sequence[Clip], Path | None], Mapping[str, Mapping[str, ClipStatistic]]
+]
+
+
 def _no_answers(answer: Any) -> Sequence[object]:
     return list(answer)
 
@@ -114,6 +119,9 @@ class TaskSpec:
         needs_java: the report has the official metrics only with Java.
         answer_noun: plural noun for its answers.
         split_answers: splits the answers about one clip, for comparison one by one.
+        compare: statistics of several systems' answers to the same clips, from the answers by system, the
+            clips and Java. It may leave out slow metrics. Without it, `report` is called for each system.
+        replaces_decoder: its model may have another decoder than the paper's, by `model.decoder`.
     """
 
     name: str
@@ -128,6 +136,8 @@ class TaskSpec:
     needs_java: bool = False
     answer_noun: str = "answers"
     split_answers: Callable[[Any], Sequence[object]] = field(default=_no_answers)
+    compare: Compare | None = None
+    replaces_decoder: bool = False
 
     def __repr__(self) -> str:
         return f"TaskSpec({self.name!r}, {self.primary_metric})"

@@ -93,8 +93,10 @@ class _BagOfWords(nn.Module):
     """Sums of low-dimensional word vectors, projected to the teacher's dimension."""
 
     def __init__(self, initial: Tensor, *, dim: int) -> None:
-        """Args:
-        initial: (words, D), word vectors in the teacher's space; their truncated SVD is the start.
+        """Start from the truncated SVD of the initial vectors.
+
+        Args:
+            initial: (words, D), word vectors in the teacher's space; their truncated SVD is the start.
         """
         super().__init__()
         u, s, vh = torch.linalg.svd(initial, full_matrices=False)

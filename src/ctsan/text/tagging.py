@@ -1,4 +1,7 @@
-"""Part-of-speech tagging: nouns, verbs and adjectives of a sentence."""
+"""Part-of-speech tagging: nouns, verbs and adjectives of a sentence.
+
+Differs from the paper: spaCy tags in place of NLTK, whose models need a separate download.
+"""
 
 from __future__ import annotations
 

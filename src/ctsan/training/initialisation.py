@@ -11,7 +11,6 @@ from ctsan.baselines.decoupled_detector import DecoupledDetector
 from ctsan.baselines.random_words import RandomWords
 from ctsan.config import Settings
 from ctsan.data.corpus import Corpus
-from ctsan.extensions.dual_encoder import DualEncoder
 from ctsan.model.clip_encoder import ClipEncoder
 from ctsan.model.concept_detector import ConceptDetector, LearntConceptSource
 from ctsan.tasks.building import (
@@ -74,9 +73,9 @@ def set_up_task(
         )
     if not is_resumed:
         # A frozen clip encoder keeps its trained weights, including its concept probe.
-        keep = settings.training.freeze_clip_encoder and init_from is not None
-        ridge_init = settings.retrieval.ridge_init and not isinstance(init_from, DualEncoder)
-        fit_probes(model, train, store, words, keep=keep, ridge_init=ridge_init)
+        keep_probe = settings.training.freeze_clip_encoder and init_from is not None
+        ridge_init = settings.retrieval.ridge_init and not isinstance(init_from, type(model))
+        fit_probes(model, train, store, words, keep_concept_probe=keep_probe, ridge_init=ridge_init)
     if settings.training.freeze_clip_encoder:
         model.clip_encoder.requires_grad_(requires_grad=False)
     out_of_fold = None

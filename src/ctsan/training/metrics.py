@@ -51,8 +51,10 @@ class MetricsLog:
         self._board = _tensorboard(file.parent / "tensorboard", step)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Raises:
-        StorageError: the disk is full.
+        """Append a row as one line of JSON, unbuffered, and its numbers to TensorBoard if there is any.
+
+        Raises:
+            StorageError: the disk is full.
         """
         rest = memoryview(json.dumps(_without_nan(row), ensure_ascii=False).encode() + b"\n")
         with storage_errors(self._file):

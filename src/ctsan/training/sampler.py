@@ -21,6 +21,7 @@ from torch import Tensor
 T = TypeVar("T")
 ResultT = TypeVar("ResultT")
 
+_PREFETCHED = 2  # batches made before they are needed
 _ORDER, _MIRRORS, _NOISE = range(3)  # the kind of draw, part of its seed
 
 
@@ -56,15 +57,13 @@ def draw_noise_for(step: int, *, rank: int, seed: int) -> None:
     torch.manual_seed(_seed(seed, _NOISE, step, rank))
 
 
-def read_ahead(
-    make: Callable[[T], ResultT], items: Iterable[T], *, depth: int = 2
-) -> Generator[ResultT, None, None]:
-    """`map` that makes the next `depth` items in a background thread."""
+def read_ahead(make: Callable[[T], ResultT], items: Iterable[T]) -> Generator[ResultT, None, None]:
+    """`map` that makes the next two items in a background thread."""
     coming: deque[Future[ResultT]] = deque()
     waiting = iter(items)
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as reader:
         try:
-            coming.extend(reader.submit(make, item) for item in islice(waiting, depth))
+            coming.extend(reader.submit(make, item) for item in islice(waiting, _PREFETCHED))
             while coming:
                 result = coming.popleft().result()
                 coming.extend(reader.submit(make, item) for item in islice(waiting, 1))

@@ -25,7 +25,9 @@ from ctsan.errors import printable
 from ctsan.io.messages import warn
 from ctsan.video.video_file import decoded, guarded, nothing_decoded, open_video, packets, video_errors
 
-SPACING = 10 / 24  # seconds: one frame in ten at the frame rate of films
+# Differs from the paper: frames are spaced in seconds, whatever the frame rate is. The paper takes one in
+# ten, which is the same at 24 frames a second.
+SPACING = 10 / 24  # seconds
 MAX_FRAMES = 40
 
 _ROUNDING = 1e-3  # seconds: some containers have timestamps in milliseconds

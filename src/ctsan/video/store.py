@@ -109,8 +109,10 @@ class FeatureStore:
         return len(self.manifest.clips)
 
     def __getitem__(self, clip_id: str) -> StoredFeatures:
-        """Raises:
-        StoreError: the clip is not in the folder, or its file is damaged.
+        """Read the features of a clip, with its maps memory-mapped.
+
+        Raises:
+            StoreError: the clip is not in the folder, or its file is damaged.
         """
         if clip_id not in self.manifest.clips:
             reason = self.manifest.unreadable.get(clip_id, "it was not in the corpus when they were made")

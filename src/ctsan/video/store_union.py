@@ -54,8 +54,10 @@ class FeatureStoreUnion(FeatureStore):
         )
 
     def __getitem__(self, clip_id: str) -> StoredFeatures:
-        """Raises:
-        StoreError: no store has the clip, or its file is damaged.
+        """Read the features of a clip from the store of its corpus.
+
+        Raises:
+            StoreError: no store has the clip, or its file is damaged.
         """
         if clip_id not in self._locations:
             reason = self.manifest.unreadable.get(clip_id, "it was not in the corpora when they were made")

@@ -44,8 +44,10 @@ def list_concepts(
 def trace_clips(
     predictor: Predictor, requests: Sequence[ClipRequest[str | None]]
 ) -> list[schema.TracesAnswer]:
-    """Args:
-    requests: clips, each with an additional concept word to trace, or None.
+    """Trace each clip beside the caption that it is described by, so that clips are captioned as one batch.
+
+    Args:
+        requests: clips, each with an additional concept word to trace, or None.
     """
     descriptions = _describe(predictor, [clip for clip, _ in requests])
     return [

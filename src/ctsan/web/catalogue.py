@@ -149,8 +149,10 @@ class Catalogue:
         return self.searcher.thumbnail(hit)
 
     def check(self, hit: Hit) -> None:
-        """Raises:
-        GoneError: the library no longer has the moment.
+        """Check that the moment of a hit is still in the library, which may have been indexed again.
+
+        Raises:
+            GoneError: the library no longer has the moment.
         """
         if self.searcher.moment(hit.file, Shot(hit.start, hit.end), hit.host) is None:
             raise GoneError("The library does not have this moment any more. Search again.")

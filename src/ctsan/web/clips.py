@@ -41,8 +41,10 @@ class Source(NamedTuple):
 
     @classmethod
     def of(cls, file: Path, span: tuple[float, float] | None) -> Source:
-        """Raises:
-        GoneError: the file is gone, or cannot be read.
+        """Remember size and date of a file, so that a change of it is noticed.
+
+        Raises:
+            GoneError: the file is gone, or cannot be read.
         """
         try:
             status = file.stat()
@@ -105,8 +107,10 @@ class ClipStore:
         self._spooled_bytes = 0
 
     def get(self, clip_id: str) -> Clip:
-        """Raises:
-        NotFoundError: the id is unknown, or the clip has been removed.
+        """Look up a clip, and postpone its expiry.
+
+        Raises:
+            NotFoundError: the id is unknown, or the clip has been removed.
         """
         clip = self._clips.get(clip_id)
         if clip is None:
@@ -214,8 +218,10 @@ class ClipStore:
 
 @contextmanager
 def _disk_errors() -> Iterator[None]:
-    """Raises:
-    SpoolError: in place of an `OSError`, which is logged.
+    """Log the cause of a disk error for the host, and raise one for the client that names no file.
+
+    Raises:
+        SpoolError: in place of an `OSError`, which is logged.
     """
     try:
         yield

@@ -260,8 +260,10 @@ async def open_hit(service: ServiceDep, hit: HitDep) -> schema.ClipState:
 
 
 def _check_is_here(hit: Hit) -> None:
-    """Raises:
-    GoneError: the file is on another machine, where a file of this name may be another one.
+    """Check that the file of a hit is on this machine.
+
+    Raises:
+        GoneError: the file is on another machine, where a file of this name may be another one.
     """
     if hit.host is not None:
         raise GoneError("The file of this moment is on another machine. Start ctsan serve there.")

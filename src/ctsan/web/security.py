@@ -88,8 +88,10 @@ class SecurityMiddleware:
             raise  # uvicorn logs it
 
     async def _answer(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        """Raises:
-        RequestError: the request has no access, exceeds a limit, or comes too slowly.
+        """Pass a request on once its body has been read, except for uploads.
+
+        Raises:
+            RequestError: the request has no access, exceeds a limit, or comes too slowly.
         """
         if self._token and (cookie := self._token_cookie(scope, self._token)):
             await _redirect(send, cookie)
@@ -132,8 +134,10 @@ class SecurityMiddleware:
         return bytes(body)
 
     def _check_request(self, scope: Scope, headers: Headers) -> None:
-        """Raises:
-        RequestError: the request has no access, or exceeds a limit.
+        """Check host, origin and token of a request, and its size as announced.
+
+        Raises:
+            RequestError: the request has no access, or exceeds a limit.
         """
         host = headers.get("host", "")
         if self._token is None and _without_port(host) not in self._allowed_hosts:

@@ -256,8 +256,10 @@ class Service:
 
 
 async def _only_picture(reading: AsyncGenerator[Message, None]) -> bytes:
-    """Raises:
-    UnreadableError: the file cannot be read.
+    """Await the only picture that a worker sends.
+
+    Raises:
+        UnreadableError: the file cannot be read.
     """
     try:
         async with aclosing(reading) as messages:

@@ -95,8 +95,10 @@ class Uploads:
 
     @contextmanager
     def place(self) -> Iterator[Upload]:
-        """Raises:
-        BusyError: all places are taken, and no upload is slow.
+        """Take one of the places for uploads; if all are taken, the slowest slow upload is cut off.
+
+        Raises:
+            BusyError: all places are taken, and no upload is slow.
         """
         if len(self._uploads) >= self._limits.uploads:
             slow = [upload for upload in self._uploads if upload.gives_way]

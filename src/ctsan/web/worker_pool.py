@@ -212,8 +212,10 @@ class WorkerPool:
 
 
 async def _wait_until_ready(worker: _Worker) -> None:
-    """Raises:
-    CtsanError: the worker ended before it was ready.
+    """Await the first message of a worker, which says that it is ready.
+
+    Raises:
+        CtsanError: the worker ended before it was ready.
     """
     try:
         async with asyncio.timeout(_START_SECONDS):

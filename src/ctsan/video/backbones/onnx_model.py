@@ -157,8 +157,10 @@ def _inputs_of(node: NodeProto) -> Iterator[str]:
 
 
 def _check_external_file(path: Path, name: str) -> None:
-    """Raises:
-    UsageError: a file of external tensors is missing, or outside the folder of the network.
+    """Check that external tensors lie in the folder of the network, because a network may come from anywhere.
+
+    Raises:
+        UsageError: a file of external tensors is missing, or outside the folder of the network.
     """
     folder = path.parent.resolve()
     is_relative = name and not PurePosixPath(name).is_absolute() and not PureWindowsPath(name).drive

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctsan.experiments.plan import Training
-from ctsan.experiments.running import ExperimentContext
 from ctsan.experiments.systems import MeasuredTask, label_of
+from ctsan.experiments.train_system import ExperimentContext
 from ctsan.runs.trained_run import load_runs
 from ctsan.tasks.task import Example
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ctsan.experiments.ensembles import answers_of
+from ctsan.experiments.ensemble_answers import measure_ensemble
 from ctsan.experiments.plan import Plan, Training
 from ctsan.experiments.results import Results, make_results, measure_all
-from ctsan.experiments.running import ExperimentContext, stored_result
+from ctsan.experiments.stored_results import read_answers
 from ctsan.experiments.systems import ENSEMBLES, SYSTEMS, MeasuredTask
+from ctsan.experiments.train_system import ExperimentContext, stored_result
+from ctsan.io.atomic import write_json
+from ctsan.runs.run_folder import weights_digest
+from ctsan.runs.trained_run import load_runs
 
 Gathered = dict[tuple[str, MeasuredTask], list[Any]]  # (row, task) -> answers, one per seed
 GatheredReliance = dict[tuple[str, MeasuredTask], list[Any]]  # the same, by source of concept words
@@ -49,8 +53,8 @@ def gather(
             is_there = plan.ensemble_sizes[task] > 1 and all(
                 member in planned and stored_result(context, member) for member in members
             )
-            if is_there and (ensemble_answers := answers_of(context, name, task, members)):
-                answers[name, task] = [ensemble_answers]
+            if is_there and (of_ensemble := _ensemble_answers(context, name, task, members)):
+                answers[name, task] = [of_ensemble]
     return answers, concepts, reliance
 
 
@@ -59,3 +63,22 @@ def results_of(context: ExperimentContext, plan: Plan, *, java: Path | None) -> 
     answers, concepts, reliance = gather(context, plan)
     measured, notes = measure_all(answers, concepts, context.corpus, java=java, reliance=reliance)
     return make_results(measured, plan.tables, notes, ensemble_sizes=plan.ensemble_sizes), answers
+
+
+def _ensemble_answers(
+    context: ExperimentContext, name: str, task: MeasuredTask, members: Sequence[Training]
+) -> Any:
+    """Compute an ensemble's answers; cached until a run, its settings or the test split changes."""
+    folders = [member.folder(context.out) for member in members]
+    settings = context.settings(members[0])
+    made_of = [*(weights_digest(folder) for folder in folders), context.measured_on, settings.to_json()]
+    file = context.out / "runs" / task / f"{name}.json"
+    if file.exists():
+        cached_of, cached = read_answers(file, task, context.test_clips)
+        if cached_of == made_of:
+            return cached
+    runs = load_runs(folders)
+    test = context.test_task(task, runs[0].settings, runs[0].model)
+    answers = measure_ensemble(test, runs).answers
+    write_json(file, {"made_of": made_of, "answers": answers})
+    return answers

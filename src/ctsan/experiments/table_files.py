@@ -7,16 +7,16 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ctsan.experiments.collecting import Gathered
+from ctsan.experiments.example_selection import select_examples
 from ctsan.experiments.formats import as_csv, as_json, latex, markdown
+from ctsan.experiments.gather_results import Gathered
 from ctsan.experiments.layout import TASK_TITLES
 from ctsan.experiments.page import page
 from ctsan.experiments.plan import Plan, Training
 from ctsan.experiments.plots import Line
 from ctsan.experiments.results import Results, members_text
-from ctsan.experiments.running import ExperimentContext, stored_result
-from ctsan.experiments.showing import select_examples
 from ctsan.experiments.systems import ALL, ENSEMBLES, SYSTEMS, MeasuredTask
+from ctsan.experiments.train_system import ExperimentContext, stored_result
 from ctsan.io.atomic import replacing, write_json
 from ctsan.runs.run_folder import open_run
 from ctsan.tasks.registry import TASKS
