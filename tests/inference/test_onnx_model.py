@@ -28,7 +28,7 @@ from ctsan.text.words import Words
 from ctsan.video.store import FeatureStore
 from inference.test_torch_model import arrays_of
 
-TOLERANCE = 1e-4  # a tenth of what is promised
+TOLERANCE = 1e-4
 
 NO_WORDS = ("detector.enabled=false", "attention.input=false", "attention.output=false")
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {

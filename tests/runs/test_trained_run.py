@@ -16,7 +16,7 @@ from ctsan.errors import UsageError
 from ctsan.runs.pack_folder import DEFAULT
 from ctsan.runs.run_folder import SETTINGS_FILE
 from ctsan.runs.torch_building import SkipInit
-from ctsan.runs.trained_run import TrainedRun, answering, load_runs, naming_concepts
+from ctsan.runs.trained_run import TrainedRun, answering, detecting_concepts, load_runs
 from ctsan.runs.weights import WEIGHTS_FILE, read_weights
 from ctsan.video.store import Recipe
 
@@ -92,6 +92,6 @@ def test_who_cannot_answer_is_named() -> None:
 
 def test_concept_words_are_those_of_runs_that_describe_if_any_has_a_detector() -> None:
     runs = [run_of("embed"), run_of("rank"), run_of("describe", detects=False), run_of("describe", name="x")]
-    assert naming_concepts(runs) == runs[3:]
-    assert naming_concepts(runs[:3]) == runs[1:2]
-    assert naming_concepts(runs[:1]) == []
+    assert detecting_concepts(runs) == runs[3:]
+    assert detecting_concepts(runs[:3]) == runs[1:2]
+    assert detecting_concepts(runs[:1]) == []

@@ -128,7 +128,7 @@ def clip_files(paths: Sequence[Path]) -> list[Path]:
 
 def warn_of_unknown(words: Sequence[str]) -> None:
     if words:
-        warn(f"Not known to the model, and read as if they were any word: {', '.join(words)}.")
+        warn(f"Not known to the model, and read as the unknown word: {', '.join(words)}.")
 
 
 def correction_line(searched_for: str, corrections: Sequence[Correction]) -> list[str]:

@@ -28,7 +28,7 @@ from ctsan.cli.common import (
 )
 from ctsan.cli.scenes import FORMATS, check_scenes, describe_scenes
 from ctsan.errors import UsageError, VideoError
-from ctsan.io.messages import warn
+from ctsan.io.messages import inform, warn
 
 if TYPE_CHECKING:
     from ctsan.inference.results import Description
@@ -115,7 +115,7 @@ def command(
     finally:
         if timing:
             _print_timing({"import": imported, **predictor.seconds, "in all": time.perf_counter() - start})
-            warn(f"{'engine':<9} {'; '.join(predictor.engines) or 'none'}")
+            inform(f"{'engine':<9} {'; '.join(predictor.engines) or 'none'}")
 
 
 def _replies(
@@ -164,7 +164,7 @@ def _replies(
 def _print_timing(seconds: Mapping[str, float]) -> None:
     """Print seconds by stage. Decoding runs in parallel, so the stages may add up to more than the total."""
     for part, spent in seconds.items():
-        warn(f"{part:<9} {spent:7.2f} s")
+        inform(f"{part:<9} {spent:7.2f} s")
 
 
 @click.command("concepts")

@@ -95,7 +95,7 @@ def command(
     library = library_address(name, store)
     if not models and not has_library(library):
         models = (Path(DEFAULT),)
-    with progress_bar(0, what="looking", unit="file") as bar:
+    with progress_bar(0, what="indexing", unit="file") as bar:
 
         def begin(files: int) -> None:
             bar.total = files

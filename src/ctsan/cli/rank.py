@@ -103,7 +103,7 @@ def _rank_clips(
     from ctsan.inference.predictor import Predictor
 
     predictor = Predictor.load(*models, weights=weights)
-    with progress_bar(len(clips), what="looking") as bar:
+    with progress_bar(len(clips), what="encoding") as bar:
         ranking = predictor.rank(query, clips, n_best=n_best, attention=attention, on_clip=bar.update)
     for line in correction_line(ranking.searched_for, ranking.corrections):
         inform(line)

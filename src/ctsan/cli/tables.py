@@ -13,7 +13,7 @@ import click
 
 from ctsan.cli.common import PATH
 from ctsan.cli.output import print_json, print_line
-from ctsan.io.messages import count, warn
+from ctsan.io.messages import count, inform, warn
 from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _train_all(context: ExperimentContext, plan: Plan) -> None:
         else:
             step_seconds.setdefault(training.task, []).append(done["seconds_per_step"])
     num_done = len(plan.trainings) - len(missing)
-    warn(f"{count(len(plan.trainings), 'run')}: {num_done:,} done already, {len(missing):,} to do.")
+    inform(f"{count(len(plan.trainings), 'run')}: {num_done:,} done already, {len(missing):,} to do.")
     for number, training in enumerate(missing, start=1):
         began = time.monotonic()
         with progress_bar(0, what=training.name, unit="step") as bar:
@@ -204,7 +204,7 @@ def _train_all(context: ExperimentContext, plan: Plan) -> None:
             result = run(context, training, on_progress=show)
         step_seconds.setdefault(training.task, []).append(result["seconds_per_step"])
         left = _seconds_left(missing[number:], step_seconds, result["steps"])
-        warn(
+        inform(
             f"{number} of {len(missing)}: {training.name} in {_format_duration(time.monotonic() - began)}, "
             f"{result['validation']:.3f} on validation. {_format_duration(left)} left for all."
         )

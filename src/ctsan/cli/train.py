@@ -41,7 +41,7 @@ _EXAMPLES = """
 \b
 Examples:
   ctsan train {task} --corpus my-clips/ --out runs/mine
-  ctsan train {task} --corpus my-clips/ --out runs/k20 --set detector.num_concepts=20
+  ctsan train {task} --corpus my-clips/ --out runs/seed1 --set training.seed=1
   ctsan train {task} --corpus my-clips/ --out runs/net --backbone onnx:net.onnx
   ctsan train {task} --corpus LSMDC16/ --out runs/paper --profile paper --features features/
   ctsan train {task} --corpus my-clips/ --out runs/tuned --from runs/described

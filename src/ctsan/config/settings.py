@@ -114,7 +114,7 @@ class DetectorSettings:
     )
     num_candidates: Candidates = _setting(2000, "V, concept candidates; fewer if the captions hold fewer.")
     attention_dim: Size = _setting(500, "Channels between the two convolutions of a trace's attention.")
-    dropout: Share = _setting(0.2, "Dropout of the tracing LSTMs.")
+    dropout: Share = _setting(0.2, "Dropout between the layers of the tracing LSTMs, and before W_p.")
     probe: Probe = _setting(
         "none",
         "mlp: a perceptron on the mean feature, fitted before training, adds its scores to the traces'. The "

@@ -1,7 +1,7 @@
 """Evaluate an ensemble of trained models on the items of a task.
 
 The answers are those of `inference`, so that what is measured is what the commands answer. The networks run
-with PyTorch, which shares work between thousands of questions and agrees with ONNX Runtime to 1e-3.
+with PyTorch, which shares work between thousands of questions and agrees with ONNX Runtime to 1e-4.
 """
 
 from __future__ import annotations

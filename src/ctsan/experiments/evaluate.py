@@ -200,7 +200,7 @@ def _open_inputs(
     if item_file is None:
         own_items = [item for part_items in clips.items.values() for item in part_items]
         for part in parts_without_items(corpus_union, clips, own_items):
-            warn(f"{part.root}: it brings no items of {name!r} and another corpus does: left out.")
+            warn(f"{part.root}: it has no items of {name!r} and another corpus does: left out.")
     store = features_of(corpora, corpus_union, _paths(features), backbone)
     _check_features(deciding, store, clips, corpora)
     return _Inputs(
@@ -328,8 +328,8 @@ def _backbone_of(runs: Sequence[TrainedRun], corpora: Sequence[Path], weights: P
     for run in runs:
         if run.recipe.details.get("imported"):
             raise UsageError(
-                f"{run.folder}: it was trained on imported features of {run.recipe.backbone}. Give a folder "
-                f"of such of {listed(corpora)} with --features FOLDER, or make it: "
+                f"{run.folder}: it was trained on imported features of {run.recipe.backbone}. Give such "
+                f"features of {listed(corpora)} with --features FOLDER, or make them: "
                 f"{features_command(corpora, run.recipe)}"
             )
         if network_key(run.recipe) != network_key(runs[0].recipe):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # importing it loads PyTorch
-    from ctsan.inference.predictor import Tracing
-
+from ctsan.inference.results import Tracing
 
 Pixels = NDArray[np.uint8]  # (height, width, 3), RGB
 Colour = tuple[int, int, int]

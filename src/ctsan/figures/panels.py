@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,7 @@ from PIL import Image, ImageDraw
 
 from ctsan.figures.heat import Colour
 from ctsan.figures.lettering import Typeface
-
-if TYPE_CHECKING:  # importing it loads PyTorch
-    from ctsan.inference.predictor import Concept, Tracing
+from ctsan.inference.results import Concept, Tracing
 
 WHITE: Colour = (255, 255, 255)
 INK: Colour = (34, 34, 34)

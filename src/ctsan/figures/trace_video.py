@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import av
 import numpy as np
@@ -17,10 +17,8 @@ from PIL import Image
 from ctsan.figures.heat import Pixels
 from ctsan.figures.panels import ShownTrace
 from ctsan.figures.traces import TraceFigure, picture_box
+from ctsan.inference.results import Tracing
 from ctsan.video.frames import VideoInfo, every_picture, pictures_at, probe
-
-if TYPE_CHECKING:  # importing it loads PyTorch
-    from ctsan.inference.predictor import Tracing
 
 STILL_SECONDS = 3.0  # length of the video of a picture
 _STILL_RATE = 10  # frames a second

@@ -33,7 +33,7 @@ def caption_effects(
     """
     if not any(model.reads_concepts for model in models):
         return None
-    concepts, without = _taken_away(models, encodings)
+    concepts, without = _leave_one_out(models, encodings)
     by_model = [
         _log_probabilities(model, encoding, words) for model, encoding in zip(models, without, strict=True)
     ]
@@ -51,13 +51,13 @@ def blank_effects(
     """
     if not any(model.reads_concepts for model in models):
         return None
-    concepts, without = _taken_away(models, encodings)
+    concepts, without = _leave_one_out(models, encodings)
     filled = fill_blanks(models, [asked] * (len(concepts) + 2), without)
     probabilities = filled.probabilities[:, [filled.words.index(answer)]].astype(np.float64)  # (K + 2, 1)
     return _effects(concepts, [answer], np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
 
 
-def _taken_away(
+def _leave_one_out(
     models: Sequence[LoadedModel], encodings: Sequence[ClipEncoding]
 ) -> tuple[tuple[str, ...], list[ClipEncoding]]:
     """Return the K concept words, and encodings of K + 2 rows: all words, all but word k, no words."""
@@ -97,7 +97,7 @@ def _log_probabilities(model: Captioner, encoding: ClipEncoding, words: Sequence
 
 
 def _effects(concepts: tuple[str, ...], words: Sequence[str], log_probabilities: Doubles) -> Effects:
-    """Compute effects from log-probabilities (K + 2, T), with rows as in `_taken_away`."""
+    """Compute effects from log-probabilities (K + 2, T), with rows as in `_leave_one_out`."""
     with np.errstate(invalid="ignore"):  # -inf - -inf: a word that no model knows
         lost = np.nan_to_num(log_probabilities[0] - log_probabilities[1:], nan=0.0)  # (K + 1, T)
     each, together = lost[:-1].T.astype(np.float32), lost[-1].astype(np.float32)

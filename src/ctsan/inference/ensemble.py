@@ -1,4 +1,8 @@
-"""How several models answer as one. All commands, the page and `evaluate` mix votes here and nowhere else."""
+"""How several models answer as one, for all commands, the page and `evaluate`.
+
+Two things are mixed elsewhere: the next words of a caption, step by step, in `captioning`, and the expected
+CIDEr of several phrase probes in `reranking`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from ctsan.inference.loaded_model import (
     BlankReading,
     ClipEncoding,
     Floats,
+    JointEmbedding,
     LoadedModel,
     SentenceScorer,
 )
@@ -115,6 +120,13 @@ def _score_all(
         model.score_all(word_ids(model, sentences), encoding)
         for model, encoding in zip(models, encodings, strict=True)
     ]
+
+
+def match_threshold(models: Sequence[JointEmbedding], num_clips: int) -> tuple[float, float]:
+    """The mean statistic from which a query has a match among clips, and the mean accuracy of that."""
+    scores = [model.match_score(num_clips) for model in models]
+    accuracies = [model.match_accuracy for model in models]
+    return sum(scores) / len(models), sum(accuracies) / len(models)
 
 
 def word_ids(model: LoadedModel, sentences: Sequence[str]) -> WordIds:

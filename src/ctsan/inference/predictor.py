@@ -57,7 +57,7 @@ from ctsan.inference.results import (
 )
 from ctsan.inference.trace import check_concept, trace_clip
 from ctsan.runs.pack_folder import DEFAULT
-from ctsan.runs.trained_run import answering, can_answer, naming_concepts
+from ctsan.runs.trained_run import answering, can_answer, detecting_concepts
 from ctsan.text.sentences import split_at_blanks
 from ctsan.text.tokens import tokenize
 from ctsan.video.given_frames import ClipInput
@@ -410,7 +410,7 @@ class Predictor:
         return models
 
     def _detecting(self) -> list[LoadedModel]:
-        models = naming_concepts(self.models)
+        models = detecting_concepts(self.models)
         if not models:
             raise UsageError("No run has a concept detector. Name one that has.")
         return models

@@ -3,7 +3,7 @@
     score = log p + w_e · embedding                       without a phrase probe
     score = 0.1 · log p + w_e · embedding + w_c · CIDEr   with one
 
-log p is the mean over the words of a hypothesis, embedding the mean of the standardised cosines.
+log p is divided by length ** length_penalty, embedding the mean of the standardised cosines.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def times_likelier(effect: float) -> str:
 class Caption:
     text: str
     score: float  # orders the captions of a clip
-    log_probability: float  # mean per word
+    log_probability: float  # divided by length ** length_penalty, by default the mean per word
 
 
 @dataclass(frozen=True, slots=True)

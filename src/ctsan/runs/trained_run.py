@@ -171,7 +171,7 @@ def has_detector(run: _OfTask) -> bool:
     return roles_of(run.task).reads_concepts and run.settings.detector.enabled
 
 
-def naming_concepts(runs: Sequence[RunT]) -> list[RunT]:
+def detecting_concepts(runs: Sequence[RunT]) -> list[RunT]:
     """Select the runs that detect concept words: `describe` runs if any has a detector, else all that do."""
     detecting = [run for run in runs if has_detector(run)]
     return [run for run in detecting if run.task == "describe"] or detecting

@@ -13,7 +13,7 @@ from ctsan.inference.loaded_model import JointEmbedding, LoadedModel
 from ctsan.inference.loading import load_models
 from ctsan.runs.pack_folder import DEFAULT
 from ctsan.runs.run_folder import weights_digest
-from ctsan.runs.trained_run import naming_concepts, run_folders
+from ctsan.runs.trained_run import detecting_concepts, run_folders
 from ctsan.search.library_format import RunFingerprint
 
 
@@ -32,7 +32,7 @@ def load_search_models(folders: Sequence[Path]) -> list[LoadedModel]:
             f"A library needs a run of 'embed', and there is none in {named}. Train one, in half a minute: "
             "ctsan train embed --corpus CORPUS --out RUN, then --model RUN"
         )
-    return [*embeddings, *naming_concepts(models)]
+    return [*embeddings, *detecting_concepts(models)]
 
 
 def run_fingerprints(models: Sequence[LoadedModel]) -> list[RunFingerprint]:

@@ -18,6 +18,7 @@ from ctsan.inference.ensemble import (
     combined_scores,
     covers_query,
     ensemble_scores,
+    match_threshold,
     models_covering_query,
 )
 from ctsan.inference.loaded_model import LoadedModel
@@ -513,8 +514,7 @@ class Searcher:
         best = self.scores(query, vector, best_rows[:top_k], standardise=True)
         sample = self.scores(query, vector, among[:: max(1, len(among) // _SAMPLE_SIZE)], standardise=True)
         statistic = float(best.mean() + sample.mean())
-        threshold = sum(model.match_score(num_among) for model in models) / len(models)
-        accuracy = sum(model.match_accuracy for model in models) / len(models)
+        threshold, accuracy = match_threshold(models, num_among)
         # The statistic asks for several good hits, and would miss the only clip of its kind.
         is_match = statistic >= threshold or float(best.max()) >= threshold + _STANDS_OUT
         return is_match, accuracy if _is_sentence(query) else None

@@ -10,7 +10,8 @@ class Roles(NamedTuple):
     """What the runs of a task do besides their own task.
 
     Attributes:
-        helpers: tasks whose runs may join an ensemble of this task.
+        helpers: tasks whose runs may be named beside those of this task; unless they decide, they join its
+            ensemble.
         decides: tasks whose questions its runs answer alone, in place of the tasks' own runs.
         reads_concepts: its models may have a concept detector, as the settings say.
     """

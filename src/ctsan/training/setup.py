@@ -11,7 +11,7 @@ from ctsan.config import Settings, overridden
 from ctsan.data.corpus import Clip, Corpus, Split, parts_of
 from ctsan.data.union import is_for_training, parts_without_items
 from ctsan.errors import UsageError
-from ctsan.io.messages import count, listed, warn
+from ctsan.io.messages import count, inform, listed, warn
 from ctsan.runs.run_folder import (
     CHECKPOINT_FILE,
     Origin,
@@ -156,11 +156,11 @@ def check_splits(request: TrainRequest, clips: Corpus) -> None:
         items = clips.items.get((item_task, split), ())
         for part in parts_without_items(clips, clips.split(split), items):
             warn(
-                f"{part.root}: it brings no items of {item_task!r} for the split {split!r} and another "
+                f"{part.root}: it has no items of {item_task!r} for the split {split!r} and another "
                 "corpus does, so no question is about its clips."
             )
     if request.external:
-        warn(_external_line(request, clips))
+        inform(_external_line(request, clips))
 
 
 def _external_line(request: TrainRequest, clips: Corpus) -> str:
@@ -252,8 +252,8 @@ def _prepare_features(
         if replace(recipe, mirrored=source.recipe.mirrored) != source.recipe:
             raise UsageError(
                 f"{folders_of(features)}: these features of {recipe.backbone} were made otherwise than those "
-                f"that {source.folder} was trained on. {request.place} needs such as 'features.json' of that "
-                "run says."
+                f"that {source.folder} was trained on. Use features of {request.place} that were made as "
+                "features.json of that run says."
             )
     check_features(request, clips, features)
     warn_unless_mirrored(request, settings, features)
@@ -352,7 +352,7 @@ def _prepare_words(
         kept_candidates=len(source_words.concepts),
         new_candidates=len(words.concepts) - len(source_words.concepts),
     )
-    warn(
+    inform(
         f"Starting from {origin.run}, a run of '{origin.task}', with the weights of its "
         f"{', '.join(origin.parts)}. To its {count(origin.kept_words, 'word')} come {origin.new_words:,} new "
         f"ones, to its {count(origin.kept_candidates, 'concept candidate')} {origin.new_candidates:,}."
@@ -361,7 +361,7 @@ def _prepare_words(
 
 
 def _words_of(request: TrainRequest, clips: Corpus, settings: Settings) -> Words:
-    warn("Preparing the words of the training captions.")
+    inform("Preparing the words of the training captions.")
     return prepare_words(
         clips.captions("train"),
         num_concepts=settings.detector.num_candidates,
