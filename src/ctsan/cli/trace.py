@@ -18,10 +18,15 @@ from ctsan.cli.common import (
     words_with_confidences,
 )
 from ctsan.cli.output import print_json, print_line
+from ctsan.errors import printable
+from ctsan.io.messages import warn
 from ctsan.io.progress import progress_bar
 
 if TYPE_CHECKING:
     from ctsan.inference.results import Tracing
+
+_LONG_GIF = 30.0  # seconds
+_GIF_MB_PER_SECOND = 0.6
 
 
 @click.command("trace")
@@ -57,6 +62,12 @@ def command(
     _check_output_file(out, clip)
     with errors_in_json(as_json):
         frames = probe(clip)
+        if ending == ".gif" and frames.duration > _LONG_GIF:
+            size = frames.duration * _GIF_MB_PER_SECOND
+            video = printable(out.with_suffix(".mp4"))
+            warn(
+                f"A GIF of {frames.duration:.0f} seconds takes some {size:.0f} MB, a video far less: -o {video}"
+            )
 
         from ctsan.inference.predictor import Predictor  # slow import: after the checks above
 

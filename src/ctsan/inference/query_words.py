@@ -71,7 +71,7 @@ class QueryReader:
         if len(unknown) == len(set(words)):
             raise UsageError(
                 f"None of these words is known to the model: {', '.join(unknown)}. Say it in more common "
-                "words."
+                "words. Names of files are not searched."
             )
         text = " ".join(read_as or word for word, read_as in read) if corrections else query
         return ReadQuery(text, corrections, unknown)
