@@ -184,6 +184,19 @@ def test_an_empty_upload_is_refused_at_once(serve: Serve, spool: Path) -> None:
         assert files_in(spool) == []
 
 
+def test_of_an_upload_that_is_cut_off_the_length_is_what_can_be_read(serve: Serve, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (120, 48, 64, 3), dtype=np.uint8)
+    whole = encode(tmp_path / "whole.mkv", noise, rate=12).read_bytes()
+    with serve() as client:
+        states = []
+        for content in (whole, whole[: len(whole) // 2]):
+            clip_id = client.post("/api/clips", content=content).json()["id"]
+            states.append(until(client, clip_id, "ready", "failed"))
+    assert (states[0]["duration"], states[0]["cut_off"]) == (pytest.approx(10, abs=0.1), None)
+    assert states[1]["duration"] == pytest.approx(5, abs=1)
+    assert states[1]["cut_off"] == pytest.approx(10, abs=0.1)
+
+
 def test_a_picture_that_would_unpack_to_gigabytes_takes_no_memory(serve: Serve) -> None:
     bombs = [png_bomb(15_000), png_bomb(20_000)]  # FFmpeg itself refuses the second
     assert max(map(len, bombs)) < 2 * 10**6

@@ -64,6 +64,8 @@ def test_a_search_and_its_filters_have_addresses(page: Page) -> None:
     becomes(page, f"document.querySelector('#filters .chip').innerText.startsWith('no {word}')")
     assert parse_qs(urlsplit(page.url).query) == {"q": ["a blue square moves"], "no": [word]}
     assert not set(narrowed) & set(names_of_results(page))
+    left = page.inner_text("#filters .chip small")
+    assert page.inner_text("#found-count").startswith(f"{left} of ")  # of shots without the word, not with it
     page.go_back()
     becomes(page, f"document.querySelector('#filters .chip').innerText.startsWith('only {word}')")
     assert names_of_results(page) == narrowed
@@ -106,6 +108,12 @@ def test_a_moment_of_a_film_opens_as_that_moment(page: Page, browser: Browser, l
     shots = page.locator("#shot-list a")
     assert shots.count() == 4
     assert shots.nth(2).get_attribute("aria-current") == "true"
+    with page.expect_download() as download:
+        page.click("#vtt")
+    track = Path(download.value.path()).read_text(encoding="utf-8")
+    assert track.startswith("WEBVTT")
+    assert track.count("-->") == 4
+    assert "00:00:20.000 --> 00:00:30.000" in track
     shots.nth(3).click()
     becomes(page, "document.getElementById('range').textContent.startsWith('0:30 –')")
     page.reload()
@@ -190,6 +198,11 @@ def test_nothing_found_says_so(page: Page) -> None:
     assert page.inner_text("#closest") == "The closest moments"
     assert "with 83 of 100 sentences" in page.inner_text("#found-note")
     page.unroute("**/api/search?*")
+
+
+def test_a_negation_points_to_the_filter(page: Page) -> None:
+    search(page, "a square without a circle")
+    becomes(page, "document.getElementById('found-note').textContent.includes('A sentence excludes nothing')")
 
 
 def test_a_misspelt_query_says_what_was_searched_for(page: Page) -> None:

@@ -66,7 +66,7 @@ def command(
             size = frames.duration * _GIF_MB_PER_SECOND
             video = printable(out.with_suffix(".mp4"))
             warn(
-                f"A GIF of {frames.duration:.0f} seconds takes some {size:.0f} MB, a video far less: -o {video}"
+                f"A GIF of {frames.duration:.0f} seconds takes {size:.0f} MB or so, a video less: -o {video}"
             )
 
         from ctsan.inference.predictor import Predictor  # slow import: after the checks above
