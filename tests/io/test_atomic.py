@@ -46,6 +46,16 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert files_in(tmp_path) == {"new/a.txt": "one"}
 
 
+def test_nothing_is_written_through_a_link_with_the_temporary_name(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    (tmp_path / ".a.txt.tmp").symlink_to(victim)
+    with replacing(tmp_path / "a.txt") as temporary:
+        temporary.write_text("new", encoding="utf-8")
+    assert files_in(tmp_path) == {"a.txt": "new", "victim": "mine"}
+    assert not (tmp_path / "a.txt").is_symlink()
+
+
 def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / ".a.txt.tmp").write_text("left", encoding="utf-8")
     with replacing(tmp_path / "a.txt") as temporary:

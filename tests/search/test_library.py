@@ -222,6 +222,28 @@ def test_a_damaged_array_is_said_and_its_files_are_encoded_again(
             np.testing.assert_array_equal(stored, expected)
 
 
+def test_links_in_a_library_lead_to_no_other_file(folder: Path, tmp_path: Path) -> None:
+    """Neither is an array written through a link, nor what a linked folder holds removed."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    array, victim = folder / "numbers-0" / "vectors.npy", outside / "vectors.npy"
+    array.rename(victim)
+    content = victim.read_bytes()
+    array.symlink_to(victim)
+    message = r"vectors.npy: .*Replace this link by a file"
+    with pytest.raises(StorageError, match=message), writing(folder) as library:
+        add(library, 9)
+    assert victim.read_bytes() == content
+    array.unlink()
+    victim.rename(array)
+    (outside / "keep").touch()
+    (folder / "numbers-7").symlink_to(outside)
+    with writing(folder) as library:
+        library.compact()
+    assert not (folder / "numbers-7").exists()
+    assert (outside / "keep").exists()
+
+
 def test_damage_of_one_file_costs_only_that_file(folder: Path) -> None:
     zero_tail(folder / "numbers-0" / "vectors.npy")
     with writing(folder) as library:

@@ -18,6 +18,8 @@ _FIELDS: Mapping[str, Mapping[str, type]] = {
     "rank": {"rank": int},
 }
 
+_MAX_BYTES = 256 << 20  # answers about all test clips, with scores
+
 
 def read_result(file: Path, clips: Collection[str]) -> dict[str, Any]:
     """The result of a run.
@@ -29,7 +31,7 @@ def read_result(file: Path, clips: Collection[str]) -> dict[str, Any]:
         RunError: the file is missing or damaged.
     """
     try:
-        result = read_json_object(file)
+        result = read_json_object(file, max_bytes=_MAX_BYTES)
         typed_field(result, "settings", dict)
         for name in ("steps", "best_step", "parameters"):
             whole_field(result, name)
@@ -57,7 +59,7 @@ def read_answers(file: Path, task: str, clips: Collection[str]) -> tuple[object,
         RunError: the file is missing or damaged.
     """
     try:
-        stored = read_json_object(file)
+        stored = read_json_object(file, max_bytes=_MAX_BYTES)
         answers = typed_field(stored, "answers", dict)
         _check_answers(task, answers, clips)
     except DamagedFileError as error:

@@ -23,6 +23,7 @@ _REMEDIES = {
     errno.ENOSPC: f"Free some space on this disk and run the same command again{_KEPT}.",
     errno.EDQUOT: f"Free some of your quota and run the same command again{_KEPT}.",
     errno.EFBIG: "Write to a file system that takes larger files.",
+    errno.ELOOP: "Replace this link by a file: ctsan writes through no link.",
     errno.EROFS: "Name a folder on a disk that can be written to.",
     errno.EACCES: "Name a folder that you may write to, or change its permissions.",
     errno.EPERM: "Name a folder that you may write to, or change its permissions.",
@@ -43,6 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
     with storage_errors(path):
         make_folder(path.parent)
         try:
+            temporary.unlink(missing_ok=True)  # it may be a link that a stranger has put there
             yield temporary
             sync(temporary)
             temporary.replace(path)

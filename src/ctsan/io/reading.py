@@ -1,7 +1,8 @@
 """Read JSON files that ctsan wrote. Whatever is wrong with one is a `DamagedFileError` that says what.
 
-Callers add the place and the remedy. No reader runs code from a file, follows a link to a device, or takes
-more memory than the file is large. Arrays are read by `ctsan.io.arrays`, which needs NumPy.
+Callers add the place and the remedy. No reader runs code from a file or follows a link to a device. A value
+takes up to thirty times the memory of its JSON, so files are limited. Arrays are read by `ctsan.io.arrays`,
+which needs NumPy.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-MAX_JSON_BYTES = 1 << 30  # a manifest of format version 1 lists every clip of a large corpus
+MAX_JSON_BYTES = 16 << 20  # a vocabulary of a million words
 
 
 class DamagedFileError(ValueError):
@@ -34,15 +35,19 @@ def check_regular(path: Path) -> None:
         raise DamagedFileError("it is a folder" if stat.S_ISDIR(mode) else "it is not a regular file")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, *, max_bytes: int | None = None) -> Any:
     """The value of a JSON file.
+
+    Args:
+        max_bytes: by default `MAX_JSON_BYTES`.
 
     Raises:
         DamagedFileError: it is missing, too large, or no JSON.
     """
     check_regular(path)
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise DamagedFileError(f"it is larger than {MAX_JSON_BYTES >> 20:,} MB")
+    limit = MAX_JSON_BYTES if max_bytes is None else max_bytes
+    if path.stat().st_size > limit:
+        raise DamagedFileError(f"it is larger than {limit >> 20:,} MB")
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))  # an editor may have added a mark
     except OSError as error:
@@ -55,13 +60,13 @@ def read_json(path: Path) -> Any:
         raise DamagedFileError(f"it is not JSON ({reason_of(error)})") from error
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path, *, max_bytes: int | None = None) -> dict[str, Any]:
     """The same, of a file that holds an object.
 
     Raises:
         DamagedFileError: it is missing, too large, no JSON, or holds another value.
     """
-    value = read_json(path)
+    value = read_json(path, max_bytes=max_bytes)
     if not isinstance(value, dict):
         raise DamagedFileError(f"it holds a {type(value).__name__} where an object should be")
     return value

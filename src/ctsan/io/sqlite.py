@@ -1,10 +1,11 @@
-"""SQLite's errors as errors that a person can mend, and its range of integers."""
+"""Open SQLite files that others may have made, and translate SQLite's errors."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ctsan.errors import StorageError, StoreError
@@ -15,7 +16,56 @@ FULL = {
     *(sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE),
 }
 _MAX_INTEGER = 2**63 - 1
+_NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")  # at the end of a journal, after the path of another one
 _DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def open_file(file: Path, parameters: str, *, check_same_thread: bool = True) -> sqlite3.Connection:
+    """Connect to an existing file, of which nothing may have an effect beyond it.
+
+    Args:
+        parameters: of SQLite's URI, such as `mode=rw`.
+
+    Raises:
+        sqlite3.Error: the file cannot be opened, or it or its journal holds what ctsan never writes.
+    """
+    _check_companions(file)
+    uri = f"{file.absolute().as_uri()}?{parameters}"
+    connection = sqlite3.connect(uri, uri=True, timeout=60, check_same_thread=check_same_thread)
+    try:
+        connection.execute("pragma trusted_schema = off")
+        connection.execute("pragma synchronous = full")  # a commit is on the disk, also after a power loss
+        foreign = connection.execute(
+            "select type, name from sqlite_master where type not in ('table', 'index') "
+            "or sql like 'create virtual%' limit 1"
+        ).fetchone()
+        if foreign is not None:  # a view may never end, and a trigger writes what nobody asked for
+            raise sqlite3.DatabaseError("it holds the {} {!r}, which is not ctsan's".format(*foreign))
+    except (sqlite3.Error, UnicodeDecodeError):
+        connection.close()
+        raise
+    return connection
+
+
+def _check_companions(file: Path) -> None:
+    """Check the files that SQLite reads and writes beside a database.
+
+    It follows links, and deletes the file that a journal names, when it rolls that journal back.
+
+    Raises:
+        sqlite3.DatabaseError: one is a link, pipe or device, or a journal names another file.
+    """
+    for ending in ("-journal", "-wal", "-shm"):
+        companion = file.with_name(file.name + ending)
+        if not os.path.lexists(companion):
+            continue
+        if companion.is_symlink() or not companion.is_file():
+            raise sqlite3.DatabaseError(f"{companion.name} beside it is not a regular file")
+        with suppress(PermissionError), companion.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - len(_NAMES_A_FILE)))
+            if stream.read() == _NAMES_A_FILE:
+                raise sqlite3.DatabaseError(f"{companion.name} beside it would delete another file")
 
 
 @contextmanager

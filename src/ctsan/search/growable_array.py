@@ -30,7 +30,8 @@ def write_rows(file: Path, first: int, rows: NDArray[np.generic], mode: int = 0o
     start = len(_header(rows, first)) + first * _row_bytes(rows)
     with storage_errors(file):
         is_new = not file.exists()
-        with os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode), "r+b") as stream:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(file, flags, mode), "r+b") as stream:
             if is_new:
                 os.fchmod(stream.fileno(), mode)  # whatever the umask is
             if stream.seek(0, os.SEEK_END) > start:

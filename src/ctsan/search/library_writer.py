@@ -142,7 +142,7 @@ class LibraryWriter(Library, LibraryWriting):
         with storage_errors(self.folder):
             for path in [*self.folder.glob("numbers-*"), *self.folder.glob("index-*.faiss")]:
                 if path.name not in current:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    _remove(path)
 
     def _rewrite(self, rows: NDArray[np.int64]) -> None:
         arrays, generation = self.arrays(), self.generation + 1
@@ -183,7 +183,7 @@ class LibraryWriter(Library, LibraryWriting):
     def _make_array_folder(self, generation: int) -> Path:
         folder = self.folder / f"numbers-{generation}"
         if folder.is_dir():
-            shutil.rmtree(folder)  # left by a killed process
+            _remove(folder)  # left by a killed process
         make_folder(folder, folder_mode(self.folder))
         sync(self.folder)
         return folder
@@ -197,3 +197,11 @@ class LibraryWriter(Library, LibraryWriting):
 
     def _set(self, name: str, value: object) -> None:
         self._database.execute("insert or replace into about values (?, ?)", (name, str(value)))
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a folder with all that is in it, or a link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

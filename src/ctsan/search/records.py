@@ -9,7 +9,7 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
-from ctsan.io.sqlite import FULL
+from ctsan.io.sqlite import FULL, open_file
 
 _NOT_WRITABLE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
 
@@ -57,7 +57,7 @@ class Records:
     def _connect(self) -> sqlite3.Connection:
         self._state = None
         try:
-            return _opened(self._file, "mode=rw")
+            return open_file(self._file, "mode=rw")
         except sqlite3.OperationalError as error:
             code = getattr(error, "sqlite_errorcode", 0)
             can_read = code in FULL or code & 0xFF in _NOT_WRITABLE
@@ -65,9 +65,9 @@ class Records:
                 raise
         self._state = self._current_state()
         if self._state.log_size == 0:
-            return _opened(self._file, "mode=ro&immutable=1")
+            return open_file(self._file, "mode=ro&immutable=1")
         try:
-            return _opened(self._file, "mode=ro")  # works while another process writes
+            return open_file(self._file, "mode=ro")  # works while another process writes
         except sqlite3.OperationalError:
             return self._open_copy()
 
@@ -76,21 +76,9 @@ class Records:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         for source in (self._file, self._log):
             shutil.copyfile(source, folder / source.name)
-        return _opened(folder / self._file.name, "mode=rw")
+        return open_file(folder / self._file.name, "mode=rw")
 
     def _current_state(self) -> _FileState:
         status = self._file.stat()
         log_size = self._log.stat().st_size if self._log.is_file() else 0
         return _FileState(status.st_ino, status.st_size, status.st_mtime_ns, log_size)
-
-
-def _opened(file: Path, parameters: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{file.absolute().as_uri()}?{parameters}", uri=True, timeout=60)
-    try:
-        connection.execute("pragma trusted_schema = off")
-        connection.execute("pragma synchronous = full")  # a commit is on the disk, also after a power loss
-        connection.execute("pragma user_version").fetchall()  # raises if the file cannot be read
-    except (sqlite3.Error, UnicodeDecodeError):
-        connection.close()
-        raise
-    return connection

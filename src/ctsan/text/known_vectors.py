@@ -22,6 +22,7 @@ from ctsan.text.tokens import tokenize
 Vectors = dict[str, NDArray[np.float32]]
 
 _MAX_LINE = 1_000_000  # characters
+_MAX_JSON_BYTES = 1 << 30  # vectors of millions of words
 _REMEDY = (
     "A line is a word and its numbers, separated by spaces, as in the files of GloVe and word2vec; a .json "
     'file has them by word in "vectors"'
@@ -90,7 +91,7 @@ def _from_text(file: Path, wanted: _WantedWords) -> Vectors:
 
 
 def _from_json(file: Path, wanted: _WantedWords) -> Vectors:
-    document = read_json_object(file)
+    document = read_json_object(file, max_bytes=_MAX_JSON_BYTES)
     rows = document.get("vectors")
     if not isinstance(rows, dict):
         _refuse(file, 'it has no "vectors"')

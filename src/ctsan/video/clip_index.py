@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from ctsan.errors import StoreError
 from ctsan.io.atomic import replacing
-from ctsan.io.sqlite import store_errors
+from ctsan.io.sqlite import open_file, store_errors
 
 MANIFEST_FILE, INDEX_FILE = "manifest.json", "index.sqlite"
 
@@ -100,12 +100,9 @@ class ClipIndex:
         self._process, self._lock = os.getpid(), threading.Lock()
         # Mode `rw` does not create the file, rolls back what a killed process left, and also opens read-only
         # files.
-        uri = f"{self.path.absolute().as_uri()}?mode=rw"
         with _translated_errors(self.path):
-            self._connection = sqlite3.connect(uri, uri=True, timeout=60, check_same_thread=False)
+            self._connection = open_file(self.path, "mode=rw", check_same_thread=False)
             weakref.finalize(self, self._connection.close)
-            # The default of most builds: a commit is on the disk before `update` returns.
-            self._connection.execute("pragma synchronous = full")
 
 
 class _Table(Mapping[str, T]):

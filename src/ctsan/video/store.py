@@ -32,6 +32,7 @@ from ctsan.video.clip_index import INDEX_FILE, MANIFEST_FILE, ClipIndex, ClipRec
 
 FORMAT = "ctsan-features"
 VERSION = 2
+_MAX_MANIFEST_BYTES = 128 << 20  # one of version 1 lists every clip
 _MAX_SIZE = 2**20  # of a grid or of channels
 
 Maps = NDArray[np.float16]
@@ -215,7 +216,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     if not os.path.lexists(path):
         return None
     try:
-        value = read_json_object(path)
+        value = read_json_object(path, max_bytes=_MAX_MANIFEST_BYTES)
         if value.get("format") != FORMAT:
             raise DamagedFileError("it is of another format")
         version = value.get("version")
