@@ -1,4 +1,4 @@
-"""The pictures of README that show the embedded model at work: the page, a search in it, and the traces.
+"""The pictures of README and docs that show the bundled model at work: the page, a search in it, and traces.
 
 python tools/page_pictures.py DOCS
 
@@ -16,16 +16,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 CLIPS = Path(__file__).parents[1] / "examples/clips"
-SHOWN, SEEN = CLIPS / "rabbit.mp4", "animals"  # a concept word of it that its caption holds
+SHOWN, QUERY, SEEN = CLIPS / "rabbit.mp4", "a rabbit in the grass", "animals"  # a word of its caption
 CTSAN = (sys.executable, "-m", "ctsan")
 PATIENCE = 120_000  # milliseconds
 WIDEST = 1400  # pixels of a picture
-SMALLER = 0.75  # is what stands beside something else
+_GAP = 24  # pixels between two pictures
 
 
 def main() -> None:
@@ -39,61 +40,60 @@ def main() -> None:
         subprocess.run([*CTSAN, "trace", SHOWN, "-o", traces], check=True)
         save(Image.open(traces), docs / "traces.png")
         with serving(Path(folder) / "store") as address, browsing() as browser:
-            save(whole_page(browser, address), docs / "page.png")
+            save(moment(browser, address), docs / "page.png")
             save(search_and_phone(browser, address), docs / "page-search.png")
 
 
-def whole_page(browser: Browser, address: str) -> Image.Image:
-    """A clip, what is said of it, where a concept word was seen, and a blank that is filled."""
-    with browser.new_context(viewport={"width": 1280, "height": 880}) as context:
+def moment(browser: Browser, address: str) -> Image.Image:
+    """A moment that a search found, its caption, and where a concept word was seen."""
+    with browser.new_context(viewport={"width": 1100, "height": 720}) as context:
         page = opened(context.new_page(), address)
         page.locator("#concepts .chip", has_text=SEEN).click()
-        said = page.inner_text("#caption")
-        page.fill("#blank", said.replace(SEEN, "____", 1))
-        page.wait_for_selector("#fillings li")
+        page.mouse.move(0, 0)
         return picture(page)
 
 
 def search_and_phone(browser: Browser, address: str) -> Image.Image:
     """What is found for a query in the dark, and beside it a clip on a phone."""
-    with browser.new_context(viewport={"width": 1280, "height": 880}, color_scheme="dark") as context:
-        page = opened(context.new_page(), address)
-        page.fill("#query", "a cup on a table")
-        page.keyboard.press("Enter")
-        page.wait_for_selector("#results img")
-        dark = scaled(picture(page), SMALLER)
-    with browser.new_context(viewport={"width": 390, "height": 880}) as context:
-        phone = scaled(picture(opened(context.new_page(), address)), SMALLER)
-    both = Image.new("RGB", (dark.width + 17 + phone.width, dark.height), "white")
+    dark_theme: Literal["dark"] = "dark"
+    with browser.new_context(viewport={"width": 900, "height": 700}, color_scheme=dark_theme) as context:
+        dark = picture(searched(context.new_page(), address, "an animal in the grass"))
+    with browser.new_context(viewport={"width": 390, "height": 700}, color_scheme=dark_theme) as context:
+        phone = picture(opened(context.new_page(), address))
+    both = Image.new("RGB", (dark.width + _GAP + phone.width, dark.height), "white")
     both.paste(dark, (0, 0))
-    both.paste(phone, (dark.width + 17, 0))
+    both.paste(phone, (dark.width + _GAP, 0))
     return both
 
 
-def opened(page: Page, address: str) -> Page:
+def searched(page: Page, address: str, query: str) -> Page:
     page.set_default_timeout(PATIENCE)
     page.goto(address)
     page.wait_for_selector("html[data-ready]")
-    page.set_input_files("#file", SHOWN)
+    page.fill("#query", query)
+    page.press("#query", "Enter")
+    page.wait_for_selector("#found[aria-busy=false]")
+    return page
+
+
+def opened(page: Page, address: str) -> Page:
+    """The first result of a query, described."""
+    searched(page, address, QUERY).locator("#results .open").first.click()
     page.wait_for_selector("#description:not([hidden])")
     page.wait_for_selector("#traces:not([hidden])")
     return page
 
 
 def picture(page: Page) -> Image.Image:
+    page.evaluate("document.activeElement.blur()")
     page.wait_for_timeout(1500)  # until it has stopped moving
     return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
 
 
-def scaled(shown: Image.Image, scale: float) -> Image.Image:
-    return shown.resize((round(scale * shown.width), round(scale * shown.height)), Image.Resampling.LANCZOS)
-
-
 def save(shown: Image.Image, file: Path) -> None:
-    """With few enough colours to be small, and dots of them where there were more."""
-    shown = scaled(shown.convert("RGB"), min(1, WIDEST / shown.width))
-    palette = shown.quantize(256)
-    shown.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(file, optimize=True)
+    shown = shown.convert("RGB")
+    shown.thumbnail((WIDEST, WIDEST), Image.Resampling.LANCZOS)
+    shown.save(file, optimize=True)
     print(file)
 
 
