@@ -79,6 +79,23 @@ _PATTERNS = tuple(
             "{0} {1} a {2}",
         ),
         (
+            r"(speaking|talking) (on|to|with) ARTICLE (?:\S+ )?(beach|bike|boat|building|car|cup|dish|field"
+            r"|floor|food|glass|grass|guitar|house|kitchen|meal|ocean|park|plate|road|room|sky|street|table"
+            r"|water)$",
+            "{0} {1} a {2}",
+        ),
+        (
+            r"riding ARTICLE (?:\S+ )?(bicycle|bike|boat|car|horse|motorcycle) on ARTICLE (?:\S+ )?"
+            r"(bicycle|bike|boat|car|horse|motorcycle|truck)",
+            "riding a {0} on a {1}",
+        ),
+        (r"ARTICLE (\S+) (in|on) ARTICLE \1$", "a {0} {1} itself"),
+        (
+            r"^an? (?:(?!band|bunch|class|couple|crew|crowd|family|group|lot|number|pack|pair|set|team)\S+ )"
+            r"{1,2}is (\S+ing) (?:\S+ ){1,3}each other$",
+            "one that is {0} each other",
+        ),
+        (
             r"(animals?|bears?|birds?|cats?|cows?|dogs?|horses?|monkeys?) (?:is|are) playing (?:ARTICLE )?"
             r"(?:video )?(football|games?|guitar|piano|soccer)",
             "{0} playing {1}",
