@@ -7,11 +7,15 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.stream import VideoStream
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -415,3 +419,34 @@ def test_only_so_much_of_an_index_is_read(tmp_path: Path, monkeypatch: pytest.Mo
         assert frames_module._keyframe_times(stream) == [0, 0.5, 1]
     shown = pictures_at(path, np.array([0.0, 3.5]), box=(64, 48))  # which is behind it
     assert [round(time * 24) for _, time in shown] == [0, 84]
+
+
+@pytest.mark.parametrize("error", [IndexError("list index out of range"), ValueError("x")])
+def test_readers_keep_what_comes_before_a_fault_of_the_demuxer(
+    clip: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    open_container = video_file._open_container
+
+    class Failing:
+        """A container that fails after half of the packets, wherever it is read."""
+
+        def __init__(self, container: InputContainer) -> None:
+            self.container = container
+
+        def __enter__(self) -> Failing:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.container.close()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.container, name)
+
+        def demux(self, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+            yield from islice(self.container.demux(stream), 12)
+            raise error
+
+    monkeypatch.setattr(video_file, "_open_container", lambda path: Failing(open_container(path)))
+    for read in READERS.values():
+        assert read(clip)
+    assert 1 <= len(list(every_frame(clip))) <= 12
