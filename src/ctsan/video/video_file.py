@@ -71,6 +71,16 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         yield container, stream
 
 
+def check_video(path: Path) -> None:
+    """Check that a file can be opened as a video or picture. Its frames are not read.
+
+    Raises:
+        VideoError: as of `open_video`.
+    """
+    with open_video(path):
+        pass
+
+
 @contextmanager
 def video_errors(path: Path) -> Iterator[None]:
     """Raise whatever PyAV and NumPy raise as the `VideoError` of a file.
