@@ -31,10 +31,11 @@ def encode(
     codec: str | None = None,
     seconds: Iterable[float] | None = None,
     options: Mapping[str, str] | None = None,
+    container_options: Mapping[str, str] | None = None,
 ) -> Path:
     """Write pictures as a video, at an even rate or at the given times."""
     times = iter(seconds) if seconds is not None else None
-    with av.open(str(path), "w") as container:
+    with av.open(str(path), "w", options=dict(container_options or {})) as container:
         codec = codec or CODECS[path.suffix]
         stream = container.add_stream(codec, rate=rate, options=dict(options or {}))
         assert isinstance(stream, av.VideoStream)

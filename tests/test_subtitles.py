@@ -34,6 +34,16 @@ def test_subrip_has_commas() -> None:
     assert "".join(subrip(SCENES[1:])) == "1\n01:02:05,500 --> 01:02:05,501\na dog\n\n"
 
 
+def test_control_characters_of_captions_and_concept_words_are_escaped() -> None:
+    odd, escaped = "a \x1b[31mred\x07\ncat", r"a \x1b[31mred\x07\ncat"
+    scenes = [Scene(0.0, 1.0, Caption(odd, -1.0, -1.0), (Concept("c\x1bat", 0.9),))]
+    assert f"\n{escaped}\n" in "".join(web_vtt(scenes))
+    assert f"\n{escaped}\n" in "".join(subrip(scenes))
+    assert f"* COMMENT: {escaped}\n" in "".join(edit_decision_list(scenes, video="a.mp4", frame_rate=24))
+    _, row = csv.reader(io.StringIO("".join(csv_table(scenes, video="a.mp4")), newline=""))
+    assert (row[4], row[6]) == (escaped, r"c\x1bat")
+
+
 def test_a_clock_carries_over() -> None:
     assert clock(59.9999) == "00:01:00.000"
 

@@ -1,4 +1,8 @@
-"""Write the descriptions of shots as subtitles (WebVTT, SubRip), as a table (CSV) and for editors (EDL)."""
+"""Write the descriptions of shots as subtitles (WebVTT, SubRip), as a table (CSV) and for editors (EDL).
+
+Control characters of captions, concept words and names are written as escapes, as on the terminal; only the
+path of a table stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +36,21 @@ def web_vtt(scenes: Iterable[Scene], *, video: str | None = None) -> Iterator[st
 def subrip(scenes: Iterable[Scene]) -> Iterator[str]:
     """Yield a SubRip (.srt) file in parts, one cue per shot."""
     for number, scene in enumerate(scenes, start=1):
-        yield f"{number}\n{_span(scene, ',')}\n{scene.caption.text}\n\n"
+        yield f"{number}\n{_span(scene, ',')}\n{printable(scene.caption.text)}\n\n"
 
 
 def csv_table(scenes: Iterable[Scene], *, video: str) -> Iterator[str]:
     """Yield a CSV file (RFC 4180) in parts, one row per shot under a header; times in seconds."""
     yield _csv_row(CSV_COLUMNS)
     for number, scene in enumerate(scenes, start=1):
-        words = " ".join(concept.word for concept in scene.concepts)
+        words = printable(" ".join(concept.word for concept in scene.concepts))
         yield _csv_row(
             (
                 video,
                 number,
                 f"{scene.start:.3f}",
                 f"{scene.end:.3f}",
-                scene.caption.text,
+                printable(scene.caption.text),
                 f"{scene.caption.score:.4f}",
                 words,
             )
@@ -71,7 +75,7 @@ def edit_decision_list(scenes: Iterable[Scene], *, video: str, frame_rate: float
         span = " ".join(_time_code(frame, rate) for frame in (first, max(round(scene.end * rate), first + 1)))
         yield (
             f"\n{number:03}  AX       V     C        {span} {span}\n"
-            f"* FROM CLIP NAME: {name}\n* COMMENT: {scene.caption.text}\n"
+            f"* FROM CLIP NAME: {name}\n* COMMENT: {printable(scene.caption.text)}\n"
         )
 
 
@@ -102,5 +106,5 @@ def _span(scene: Scene, point: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape the characters that WebVTT interprets."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Escape the characters that WebVTT interprets, and control characters."""
+    return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

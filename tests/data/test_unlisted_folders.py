@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from clip_making import counting, encode
 from commands import ctsan_here
 from ctsan.cli.common import clip_files
+from ctsan.cli.index import command as index
 from ctsan.data.reading import inspect_corpora, inspect_corpus, read_corpora, read_corpus
 from ctsan.errors import CorpusError
 
@@ -69,10 +71,31 @@ def test_the_clips_beside_it_are_read_and_it_is_reported(
 
 def test_commands_about_clips_go_on(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "ctsan"):
-        assert clip_files([folder]) == [folder / "a.mp4", folder / "open/b.mp4"]
+        assert clip_files([folder]) == ([folder / "a.mp4", folder / "open/b.mp4"], False)
     assert caplog.messages == [message(folder / "closed")]
     inside = folder / "closed/c.mp4"
-    assert clip_files([inside]) == [inside]  # reading it says why it cannot be read
+    assert clip_files([inside]) == ([inside], True)  # reading it says why it cannot be read
+
+
+@pytest.mark.parametrize(
+    "command", [("describe",), ("describe", "--scenes"), ("concepts",), ("rank", "a dog runs")]
+)
+def test_commands_about_clips_exit_with_1(
+    folder: Path, command: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    for clip in ("a.mp4", "open/b.mp4"):
+        encode(folder / clip, counting(5))
+    with caplog.at_level(logging.WARNING, "ctsan"), pytest.raises(SystemExit) as caught:
+        ctsan_here(*command, folder)
+    assert caught.value.code == 1
+    assert caplog.messages == [message(folder / "closed")]
+
+
+def test_index_decides_itself_about_a_folder_that_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # what click asks; root may read everything
+    assert index.make_context("index", [str(tmp_path)]).params["folders"] == (tmp_path,)
 
 
 def test_a_corpus_with_captions_is_read(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

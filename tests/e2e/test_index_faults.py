@@ -296,6 +296,46 @@ def test_a_file_that_becomes_a_pipe_before_it_is_hashed_does_not_block(
     assert report.errors == {mine / "a.png": f"{mine / 'a.png'}: it is not a regular file. Leave it out."}
 
 
+@pytest.mark.timeout(120)
+def test_files_without_a_size_are_not_read(models: list[Path], mine: Path, place: LibraryAddress) -> None:
+    """Files of /proc are regular; one has another content each time, and another waits for it."""
+    links = {
+        mine / "log.mp4": "/proc/kmsg",
+        mine / "log.ts": "/proc/kmsg",
+        mine / "status.mp4": "/proc/self/stat",
+    }
+    for link, target in links.items():
+        link.symlink_to(target)
+    for _ in range(2):
+        report = index_folders([mine], place, models=models)
+        assert report.files == 4
+        assert report.errors.keys() == links.keys()
+        assert "the file is empty (0 bytes)" in report.errors[mine / "status.mp4"]
+
+
+def test_a_large_file_is_hashed_only_if_it_opens(
+    models: list[Path], mine: Path, place: LibraryAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed, digest = [], indexing._digest
+
+    def counted(path: Path) -> str:
+        hashed.append(path.name)
+        return digest(path)
+
+    monkeypatch.setattr(indexing, "_digest", counted)
+    monkeypatch.setattr(indexing, "_LARGE", 10)
+    with (mine / "sparse.mp4").open("wb") as file:
+        file.truncate(20 << 30)
+    for known in (0, 4):
+        report = index_folders([mine], place, models=models)
+        assert (report.files, report.known) == (4, known)
+        assert "not a video or picture that FFmpeg can read" in report.errors[mine / "sparse.mp4"]
+    assert hashed == ["a.png", "b.png", "c.png", "d.png"]
+    (mine / "a.png").rename(mine / "renamed.png")
+    with while_decoding(monkeypatch, "renamed.png", lambda *_: pytest.fail("it was decoded")):
+        assert index_folders([mine], place, models=models).known == 4
+
+
 # Files that change
 
 

@@ -7,11 +7,15 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.stream import VideoStream
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -299,3 +303,150 @@ def test_images_in_memory_have_the_same_limit(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("ctsan.video.given_frames.MAX_PIXELS", 64 * 48 - 1)
     with pytest.raises(UsageError, match="64 × 48 pixels.*Scale it down to at most 3,071 pixels"):
         frames_of([image], size=16)
+
+
+BOXES_OF_BOXES = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
+
+
+def with_index(data: bytes, samples: int, *, duration: int = 1) -> bytes:
+    """The boxes of an mp4, with an index that gives one size, one duration and one chunk to all samples."""
+    index = {
+        b"stsz": struct.pack(">III", 0, 1, samples),
+        b"stts": struct.pack(">IIII", 0, 1, samples, duration),
+        b"stsc": struct.pack(">IIIII", 0, 1, 1, samples, 1),
+        b"stco": struct.pack(">III", 0, 1, 48),
+    }
+    rebuilt = b""
+    while data:
+        size, name = struct.unpack_from(">I4s", data)
+        body, data = data[8:size], data[size:]
+        if name in BOXES_OF_BOXES:
+            body = with_index(body, samples, duration=duration)
+        if name not in (b"stss", b"ctts", b"edts"):
+            body = index.get(name, body)
+            rebuilt += struct.pack(">I4s", len(body) + 8, name) + body
+    return rebuilt
+
+
+def sound(path: Path) -> Path:
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("pcm_s16le", rate=48_000)
+        block = av.AudioFrame.from_ndarray(np.zeros((1, 4800), np.int16), format="s16", layout="mono")
+        block.sample_rate = 48_000
+        container.mux(stream.encode(block))
+        container.mux(stream.encode())
+    return path
+
+
+def fragmented(path: Path, samples: int | None = None) -> Path:
+    """A fragmented mp4; its first run has this number of samples, about none of which it says anything."""
+    encode(path, counting(24), container_options={"movflags": "frag_keyframe+empty_moov+default_base_moof"})
+    if samples is not None:
+        data = bytearray(path.read_bytes())
+        struct.pack_into(">II", data, data.index(b"trun") + 4, 1, samples)
+        path.write_bytes(data)
+    return path
+
+
+def test_an_index_of_more_frames_than_bytes_is_not_built(
+    clip: Path, tmp_path: Path, reader: Callable[[Path], object]
+) -> None:
+    """A file of some kB, of which FFmpeg would make an index of gigabytes."""
+    many = 50_000_000
+    data = clip.read_bytes()
+    bombs = {
+        "plain.mp4": with_index(data, many),
+        "sound.mov": with_index(sound(tmp_path / "pcm.mov").read_bytes(), many, duration=2),
+        "fragments.mp4": fragmented(tmp_path / "fragments.mp4", many).read_bytes(),
+    }
+    message = "its index lists 50,000,000 frames, more than its bytes can hold. Copy or download it again, or"
+    for name, bomb in bombs.items():
+        (tmp_path / name).write_bytes(bomb)
+        with pytest.raises(VideoError, match=f"{name}: {message}"):
+            reader(tmp_path / name)
+
+
+def test_an_index_of_as_many_frames_as_bytes_is_read(clip: Path, tmp_path: Path) -> None:
+    path = tmp_path / "many.mp4"
+    size = len(with_index(clip.read_bytes(), 1))
+    path.write_bytes(with_index(clip.read_bytes(), size))
+    with video_file.open_video(path) as (_, stream):
+        assert stream.frames == size
+    path.write_bytes(with_index(clip.read_bytes(), size + 1))
+    with pytest.raises(VideoError, match=f"lists {size + 1:,} frames"):
+        probe(path)
+
+
+def test_real_indexes_are_read(tmp_path: Path) -> None:
+    assert numbers(sample_frames(fragmented(tmp_path / "clip.mp4"), size=16)) == [0, 10, 20]
+    pcm = sound(tmp_path / "pcm.mov")
+    pcm.write_bytes(with_index(pcm.read_bytes(), 50_000_000))  # cut off, with its index at the front
+    with pytest.raises(VideoError, match="it has sound but no pictures"):
+        probe(pcm)
+
+
+class _Undecodable:
+    def decode(self) -> list[av.VideoFrame]:
+        return []
+
+
+class _Damaged:
+    def decode(self) -> list[av.VideoFrame]:
+        raise ValueError("x")
+
+
+class _Decodable:
+    def decode(self) -> list[av.VideoFrame]:
+        return [av.VideoFrame(16, 16)]
+
+
+@pytest.mark.parametrize(("gap", "frames"), [(7, 3), (8, 2)])
+def test_a_stream_of_which_nothing_more_can_be_decoded_ends(
+    monkeypatch: pytest.MonkeyPatch, gap: int, frames: int
+) -> None:
+    monkeypatch.setattr(video_file, "_MAX_UNDECODED", 8)
+    undecodable = [_Undecodable(), _Damaged()] * 5
+    packets = [_Decodable(), *undecodable[:7], _Decodable(), *undecodable[:gap], _Decodable()]
+    container = _Demuxed([*packets], IndexError())
+    assert len(list(video_file.decoded(container, None))) == frames  # type: ignore[arg-type]
+
+
+def test_only_so_much_of_an_index_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = encode(tmp_path / "clip.mp4", counting(96), options={"g": "12", "sc_threshold": "0"})
+    with video_file.open_video(path) as (_, stream):
+        assert len(frames_module._keyframe_times(stream)) == 8
+        monkeypatch.setattr(frames_module, "_MAX_INDEX", 25)
+        assert frames_module._keyframe_times(stream) == [0, 0.5, 1]
+    shown = pictures_at(path, np.array([0.0, 3.5]), box=(64, 48))  # which is behind it
+    assert [round(time * 24) for _, time in shown] == [0, 84]
+
+
+@pytest.mark.parametrize("error", [IndexError("list index out of range"), ValueError("x")])
+def test_readers_keep_what_comes_before_a_fault_of_the_demuxer(
+    clip: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    open_container = video_file._open_container
+
+    class Failing:
+        """A container that fails after half of the packets, wherever it is read."""
+
+        def __init__(self, container: InputContainer) -> None:
+            self.container = container
+
+        def __enter__(self) -> Failing:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.container.close()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.container, name)
+
+        def demux(self, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+            yield from islice(self.container.demux(stream), 12)
+            raise error
+
+    monkeypatch.setattr(video_file, "_open_container", lambda path: Failing(open_container(path)))
+    for read in READERS.values():
+        assert read(clip)
+    assert 1 <= len(list(every_frame(clip))) <= 12

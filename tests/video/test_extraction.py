@@ -115,6 +115,20 @@ def test_a_clip_that_cannot_even_be_looked_at_stops_nothing(clips: Clips, tmp_pa
     assert FeatureStore(tmp_path / "f").manifest.unreadable == report.unreadable
 
 
+@pytest.mark.timeout(60)
+def test_a_file_that_does_not_open_is_not_hashed(clips: Clips, tmp_path: Path) -> None:
+    sparse = tmp_path / "sparse.mp4"
+    with sparse.open("wb") as file:
+        file.truncate(100 << 30)
+    log = tmp_path / "log.mp4"
+    log.symlink_to("/proc/kmsg")
+    report = extract([*clips, ("sparse", sparse), ("log", log)], tmp_path / "f")
+    assert report.done == 4
+    assert report.unreadable.keys() == {"sparse", "log"}
+    assert "not a video or picture that FFmpeg can read" in report.unreadable["sparse"]
+    assert "the file is empty (0 bytes)" in report.unreadable["log"]
+
+
 def test_a_clip_that_changes_while_it_is_read_is_done_again(
     clips: Clips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,15 +82,41 @@ def test_an_emptied_file_costs_no_engine(tmp_path: Path, monkeypatch: pytest.Mon
     assert load_engine(backbone, engine="onnxruntime")(frames).shape == (1, *backbone.grid, backbone.channels)
 
 
-def test_a_cache_without_space_says_what_to_do(exported: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_space_anywhere_says_what_to_do(
+    exported: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full_disk(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     backbone = find_backbone("tiny-vit-5m")
     monkeypatch.setattr(Path, "mkdir", full_disk)
+    monkeypatch.setattr(engine, "_temporary_folder", lambda: tmp_path)
     with pytest.raises(StorageError, match=r"onnx: No space left on device. Free some space"):
         onnx_file(backbone)
     assert not exported
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_cache_costs_only_the_cache(
+    exported: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    code: int,
+) -> None:
+    export = engine.export_onnx
+
+    def full_disk(backbone: Backbone, path: Path) -> None:
+        if path.is_relative_to(tmp_path / "cache"):
+            raise OSError(code, os.strerror(code))
+        export(backbone, path)
+
+    monkeypatch.setattr(engine, "export_onnx", full_disk)
+    monkeypatch.setattr(engine, "_temporary_folder", lambda: tmp_path / "temporary")
+    assert onnx_file(find_backbone("tiny-vit-5m")).read_bytes() == NETWORK
+    assert f"{tmp_path / 'cache'}: {os.strerror(code)}. The network is prepared again" in caplog.text
+    assert "To keep it, free some space there, or set CTSAN_CACHE" in caplog.text
+    assert len(exported) == 1
 
 
 def test_a_home_that_cannot_be_written_to_costs_only_the_cache(

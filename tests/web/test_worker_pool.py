@@ -22,7 +22,7 @@ from ctsan.video.frames import sample_frames
 from ctsan.web.limits import Limits
 from ctsan.web.messages import Message
 from ctsan.web.worker import Network, answer, read_clip
-from ctsan.web.worker_pool import WorkerPool
+from ctsan.web.worker_pool import ReadingError, WorkerPool
 from web.conftest import Serve
 from web.serving import children_of, files_in, until, upload, workers_of
 
@@ -136,6 +136,62 @@ def test_a_worker_that_cannot_start_leaves_no_process(tmp_path: Path) -> None:
             patch.setattr("ctsan.web.worker_pool._START_SECONDS", 0.5)
             asyncio.run(start())
         assert set(children_of(os.getpid())) <= set(before)
+
+
+SLOW_WORKER = """
+import sys, time
+from ctsan.web.messages import Message, pack, receive_from
+
+def send(**head):
+    sys.stdout.buffer.write(pack(Message(head)))
+    sys.stdout.buffer.flush()
+
+send(kind="started")
+while (request := receive_from(sys.stdin.buffer)) is not None:
+    name = request.head["file"]
+    if name != "short":
+        send(kind="info", duration=100.0)
+        if name == "film":
+            send(kind="shot", start=0.0, end=60.0)
+        time.sleep(100 if name == "hangs" else 3)
+    send(kind="done")
+"""
+
+
+@pytest.mark.parametrize("name", ["hangs", "slow", "film"])
+def test_a_slow_reading_gives_way_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Its deadline has the duration that the file declares, but while others wait only what was read."""
+
+    async def read(pool: WorkerPool, name: str) -> None:
+        async for _ in pool.read_clip(Path(name), max_shots=0):
+            pass
+
+    async def read_two() -> None:
+        pool = WorkerPool({}, Limits(workers=1, worker_seconds=0.5), weights=None)
+        await pool.start()
+        try:
+            first = asyncio.create_task(read(pool, name))
+            await asyncio.sleep(1.5)
+            assert not first.done()  # nobody waits
+            if name == "slow":
+                await first
+                return
+            second = asyncio.create_task(read(pool, "short"))
+            if name == "film":
+                await first
+            else:
+                with pytest.raises(ReadingError, match="takes too long while others wait"):
+                    await first
+            await second
+        finally:
+            await pool.stop()
+
+    (tmp_path / "python").write_text(f"#!{sys.executable}\n{SLOW_WORKER}")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    asyncio.run(asyncio.wait_for(read_two(), 60))
 
 
 @pytest.mark.parametrize(

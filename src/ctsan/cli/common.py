@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ctsan.inference.predictor import Predictor
     from ctsan.inference.results import Attention, Concept, Correction, Effects
 
-PATH = click.Path(path_type=Path)
+PATH = click.Path(path_type=Path, readable=False)  # commands say themselves what cannot be read, and go on
 MODEL = click.option(
     "--model", type=PATH, default=DEFAULT, show_default=True, help="Folder of a run or pack."
 )
@@ -109,10 +109,11 @@ def errors_in_json(as_json: bool) -> Iterator[None]:
         raise SystemExit(1) from None
 
 
-def clip_files(paths: Sequence[Path]) -> list[Path]:
+def clip_files(paths: Sequence[Path]) -> tuple[list[Path], bool]:
     """Expand folders to the clips in them; files stay as they are. Duplicates are removed.
 
-    Subfolders that cannot be listed are reported.
+    Returns:
+        The files, and whether all subfolders could be listed. The others are reported.
 
     Raises:
         CorpusError: a folder holds no clips.
@@ -121,9 +122,15 @@ def clip_files(paths: Sequence[Path]) -> list[Path]:
     from ctsan.data.reading import read_corpus
 
     files: dict[Path, None] = {}
+    all_listed = True
     for path in paths:
-        files |= dict.fromkeys([clip.path for clip in read_corpus(path)] if is_folder(path) else [path])
-    return list(files)
+        if is_folder(path):
+            corpus = read_corpus(path)
+            files |= dict.fromkeys(clip.path for clip in corpus)
+            all_listed = all_listed and not corpus.unlisted
+        else:
+            files[path] = None
+    return list(files), all_listed
 
 
 def warn_of_unknown(words: Sequence[str]) -> None:

@@ -79,7 +79,8 @@ def command(
 ) -> None:
     """Say what happens in each of CLIPS: video files, pictures, or folders of them.
 
-    A clip that cannot be read gets its error in place of an answer, and the exit code is then 1.
+    A clip that cannot be read gets its error in place of an answer, and the exit code is then 1, as where a
+    subfolder cannot be listed.
 
     With --scenes, CLIPS may be of any length. Their shots are described one by one: on stdout, or in a file
     that players show as subtitles (.srt) or read out as descriptions (.vtt), that spreadsheets open (.csv) or
@@ -97,7 +98,7 @@ def command(
         raise UsageError(
             f"{option} goes with --scenes: other descriptions are printed. Add --scenes, or leave it."
         )
-    files = clip_files(clips)
+    files, all_listed = clip_files(clips)
     if scenes:
         tracks = check_scenes(files, out, kind, n_best=n_best, attention=attention)
     start = time.perf_counter()
@@ -116,6 +117,8 @@ def command(
         if timing:
             _print_timing({"import": imported, **predictor.seconds, "in all": time.perf_counter() - start})
             inform(f"{'engine':<9} {'; '.join(predictor.engines) or 'none'}")
+    if not all_listed:
+        raise SystemExit(1)
 
 
 def _replies(
@@ -181,8 +184,10 @@ def concepts(clips: tuple[Path, ...], models: tuple[Path, ...], weights: Path | 
     """
     from ctsan.inference.predictor import Predictor
 
+    files, all_listed = clip_files(clips)
+
     def replies() -> Iterator[Reply | VideoError]:
-        for reply in Predictor.load(*models, weights=weights).concepts_all(clip_files(clips)):
+        for reply in Predictor.load(*models, weights=weights).concepts_all(files):
             if isinstance(reply, VideoError):
                 yield reply
             else:
@@ -191,3 +196,5 @@ def concepts(clips: tuple[Path, ...], models: tuple[Path, ...], weights: Path | 
                 yield Reply(line, [f"{clip}: {words_with_confidences(words)}"])
 
     print_replies(replies(), as_json)
+    if not all_listed:
+        raise SystemExit(1)

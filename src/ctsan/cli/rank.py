@@ -60,8 +60,8 @@ def command(
 ) -> None:
     """Rank CLIPS, video files, pictures or folders of them, by how well they suit QUERY.
 
-    Clips that cannot be read are listed separately, and the exit code is then 1. With --clip and --sentences
-    it ranks the sentences of a file for one clip.
+    Clips that cannot be read and subfolders that cannot be listed are named, and the exit code is then 1.
+    With --clip and --sentences it ranks the sentences of a file for one clip.
 
     The model that ctsan carries answers. To ask one of your own, name a run of 'ctsan train embed' or 'ctsan
     train rank' by --model. Runs of 'embed' decide alone; without one, runs of 'choose' may help those of
@@ -88,7 +88,10 @@ def command(
         )
     if Path(query).exists() and not any(clip.exists() for clip in clips):
         raise click.UsageError(f"{query} is a file or folder: the sentence comes first, then the clips.")
-    _rank_clips(query, clip_files(clips), models, weights, n_best, attention, as_json)
+    files, all_listed = clip_files(clips)
+    _rank_clips(query, files, models, weights, n_best, attention, as_json)
+    if not all_listed:
+        raise SystemExit(1)
 
 
 def _rank_clips(

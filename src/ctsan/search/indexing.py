@@ -38,11 +38,13 @@ from ctsan.search.segments import NewClip, Segment, Segmenter, reader_version, s
 from ctsan.search.store import LibraryWriting
 from ctsan.video.frames import probe
 from ctsan.video.shots import Shot
+from ctsan.video.video_file import check_video
 
 T = TypeVar("T")
 
 _FILE_BATCH = 32  # files hashed before the first of them is decoded
 _RAY_FILE_BATCH = 1024  # enough to keep a whole cluster busy
+_LARGE = 1 << 30  # bytes of a file that must open as a video before it is hashed, which takes seconds
 _SHOT_BATCH = 16  # shots of a long video encoded together
 
 
@@ -264,13 +266,20 @@ class _Indexer:
     def _hash(
         self, path: Path, previous: FileRecord | None, batch_digests: set[str]
     ) -> _HashedFile | Outcome:
-        """Compare size and mtime; hash the file if they differ, and add the digest to `batch_digests`."""
+        """Compare size and mtime; hash the file if they differ, and add the digest to `batch_digests`.
+
+        The error of a large file that does not open is not stored, because its content has no digest.
+        """
         try:
             status = path.stat()  # before hashing, so that a later write is detected next time
             record = FileRecord.of(path, status)
             if record == previous:
                 return Outcome(path, is_known=True)
+            if status.st_size > _LARGE:
+                check_video(path)
             digest = _digest(path)
+        except VideoError as error:
+            return Outcome(path, error=str(error))
         except (OSError, ValueError) as error:
             return Outcome(path, error=_cannot_read(path, error))
         is_known = digest in batch_digests or self.store.has_content(digest, self.reader)
@@ -330,7 +339,8 @@ def _nothing_to_index(folders: Sequence[Path], listing: Listing, problems: Seque
 
 
 def _digest(path: Path) -> str:
-    """SHA-256 of a regular file. A pipe or a device, which may block, is not opened.
+    """SHA-256 of a regular file. A pipe or a device, which may block, is not opened, and nothing is read of
+    files without a size: those of /proc may have any content, or wait for it.
 
     Raises:
         OSError: it cannot be read.
@@ -338,7 +348,10 @@ def _digest(path: Path) -> str:
     """
     _check_mode(path.stat())
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        _check_mode(os.fstat(stream.fileno()))  # it may have been replaced
+        status = os.fstat(stream.fileno())
+        _check_mode(status)  # it may have been replaced
+        if status.st_size == 0:
+            return hashlib.sha256(b"").hexdigest()
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

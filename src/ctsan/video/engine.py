@@ -45,8 +45,11 @@ BATCH = 4  # frames: on a CPU, more are no faster and cost memory
 GPU_BATCH = 32
 TOLERANCE = 0.01  # the largest difference between the maps of two engines, whose values exceed 6
 
-# Errors of a cache folder that cannot be there, or may not be written to.
-_NO_CACHE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+# Errors of a cache folder that cannot be there, may not be written to, or is on a full disk.
+_NO_CACHE = (
+    *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP),
+    *(errno.ENOSPC, errno.EDQUOT),
+)
 
 Pixels = NDArray[np.uint8]
 Maps = NDArray[np.float16]
@@ -184,10 +187,11 @@ def _torch(backbone: Backbone, threads: int) -> Engine:
 def onnx_file(backbone: Backbone) -> Path:
     """The backbone as an ONNX file, exported once into the cache folder, and again if it is damaged.
 
-    Where the cache may not be written to, as in a read-only home, it is exported for this process alone.
+    Where the cache cannot be written to, as in a read-only home or on a full disk, it is exported for this
+    process alone, into the folder for temporary files.
 
     Raises:
-        StorageError: the disk is full.
+        StorageError: that folder cannot be written to either.
     """
     cache = cache_folder()
     try:
@@ -197,8 +201,8 @@ def onnx_file(backbone: Backbone) -> Path:
         if not isinstance(reason, OSError) or reason.errno not in _NO_CACHE:
             raise
         logger.warning(
-            "%s: %s. The network is prepared again for each command. To keep it, set CTSAN_CACHE to a folder "
-            "that can be written to.",
+            "%s: %s. The network is prepared again for each command. To keep it, free some space "
+            "there, or set CTSAN_CACHE to a folder that can be written to.",
             cache,
             reason.strerror,
         )

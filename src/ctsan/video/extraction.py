@@ -36,6 +36,7 @@ from ctsan.video.store import (
     write_clip,
     write_manifest,
 )
+from ctsan.video.video_file import check_video
 
 # Clips per transaction of the index. Blocks are fixed ranges of the sources, so that a run that was killed
 # continues with the same transactions and ends with the same bytes.
@@ -99,7 +100,7 @@ def extract_features(
             mirrored=run(flipped) if flipped is not None else None,
         )
 
-    return fill_store(clips, folder, recipe, features_of, workers=workers, on_clip=on_clip)
+    return fill_store(clips, folder, recipe, features_of, check=check_video, workers=workers, on_clip=on_clip)
 
 
 def recipe_of(backbone: Backbone, *, mirrored: bool) -> Recipe:
@@ -118,6 +119,7 @@ def fill_store(
     recipe: Recipe,
     features_of: Callable[[Path], StoredFeatures],
     *,
+    check: Callable[[Path], object] = check_regular,
     workers: int | None = None,
     on_clip: Callable[[Outcome], object] | None = None,
 ) -> Report:
@@ -127,6 +129,8 @@ def fill_store(
 
     Args:
         features_of: computes or reads the features of one file; raises VideoError if it cannot.
+        check: called before a file is hashed, which takes long for a large one; raises as `features_of`, or
+            DamagedFileError.
 
     Raises:
         StoreError: the folder has features of another recipe, is in use, or cannot be written.
@@ -136,7 +140,9 @@ def fill_store(
         with storage_errors(folder):
             make_folder(folder)
             with FileLock(folder / ".lock", timeout=0):
-                return _fill_locked(sources, folder, recipe, features_of, workers=workers, on_clip=on_clip)
+                return _fill_locked(
+                    sources, folder, recipe, features_of, check, workers=workers, on_clip=on_clip
+                )
     except Timeout:
         raise StoreError(
             f"{folder}: another ctsan is filling this folder. Wait for that one, or stop it."
@@ -153,6 +159,7 @@ def _fill_locked(
     folder: Path,
     recipe: Recipe,
     features_of: Callable[[Path], StoredFeatures],
+    check: Callable[[Path], object],
     *,
     workers: int | None,
     on_clip: Callable[[Outcome], object] | None,
@@ -181,7 +188,7 @@ def _fill_locked(
         clip_id, path = source
         try:
             record = _record(path, 0)  # before reading, so that the next run detects a change while reading
-            check_regular(path)  # reading a pipe or a device need not end
+            check(path)  # reading a pipe or a device need not end
             source_digest = _file_digest(path)
             header = read_header(folder, clip_id)
             if header and (header.recipe, header.source) == (digest, source_digest):

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ SPACING = 10 / 24  # seconds
 MAX_FRAMES = 40
 
 _ROUNDING = 1e-3  # seconds: some containers have timestamps in milliseconds
+_MAX_INDEX = 5_000_000  # entries that are read, 46 hours at 30 frames per second; a million takes a second
 _SEEK_COSTS = 12  # frames that can be decoded in the time of one seek
 _MAX_OFFSET = 2**63 - 1  # of a seek
 _CUT_OFF = 1.0  # seconds that are missing at the end of a file that is cut off, at least
@@ -317,8 +319,13 @@ def _keyframe_times(stream: VideoStream) -> list[float]:
     if not entries or stream.time_base is None:
         return []
     # The index has decoding times; presentation times differ by a delay that is constant at a constant rate.
-    delay = (stream.start_time or 0) - min(entry.timestamp for entry in entries)
-    return [float((entry.timestamp + delay) * stream.time_base) for entry in entries if entry.is_keyframe]
+    delay = (stream.start_time or 0) - min(entry.timestamp for entry in islice(entries, _MAX_INDEX))
+    numerator, denominator = stream.time_base.as_integer_ratio()
+    return [
+        (entry.timestamp + delay) * numerator / denominator  # a `Fraction` takes ten times as long
+        for entry in islice(entries, _MAX_INDEX)
+        if entry.is_keyframe
+    ]
 
 
 def _time(frame: VideoFrame, *, default: float) -> float:

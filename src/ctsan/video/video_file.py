@@ -25,9 +25,12 @@ from ctsan.errors import VideoError
 from ctsan.io.reading import is_text
 from ctsan.video.heif import is_sequence, still_format, to_bitmap
 from ctsan.video.picture_size import picture_size
+from ctsan.video.sample_count import samples_of_one_size
 from ctsan.video.suffixes import PICTURE_SUFFIXES
 
 MAX_PIXELS = 8192 * 8192  # of one frame, which then takes about 200 MB as RGB
+
+_MAX_UNDECODED = 100_000  # packets in a row, more than an hour of film; one takes some 10 µs
 
 T = TypeVar("T")
 
@@ -66,6 +69,16 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         with video_errors(path):
             stream = _video_stream(path, container)
         yield container, stream
+
+
+def check_video(path: Path) -> None:
+    """Check that a file can be opened as a video or picture. Its frames are not read.
+
+    Raises:
+        VideoError: as of `open_video`.
+    """
+    with open_video(path):
+        pass
 
 
 @contextmanager
@@ -120,12 +133,18 @@ def packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[V
 def decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
     """Every frame that can be decoded, in presentation order; damaged packets are skipped.
 
+    Ends after `_MAX_UNDECODED` packets in a row of which none could be decoded.
+
     Raises:
         MemoryError: no frame could be decoded for want of memory. FFmpeg also says so of damaged packets.
     """
     out_of_memory: MemoryError | None = None
     is_empty = True
+    undecoded = 0
     for packet in packets(container, stream):
+        undecoded += 1
+        if undecoded > _MAX_UNDECODED:
+            break
         try:
             frames = packet.decode()
         except MemoryError as error:
@@ -135,7 +154,7 @@ def decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFra
             continue
         for frame in frames:
             if isinstance(frame, VideoFrame) and not frame.is_corrupt:
-                is_empty = False
+                is_empty, undecoded = False, 0
                 yield frame
     if is_empty and out_of_memory is not None:
         raise out_of_memory
@@ -154,7 +173,8 @@ def _check_file(path: Path) -> None:
     """Check what can be known before FFmpeg opens a file.
 
     Raises:
-        VideoError: it is missing, inaccessible, not a regular file, empty, or a picture that is too large.
+        VideoError: it is missing, inaccessible, not a regular file, empty, a picture that is too large, or a
+            video whose index lists more frames than it has bytes.
     """
     try:
         status = path.stat()
@@ -173,10 +193,14 @@ def _check_file(path: Path) -> None:
     try:
         with path.open("rb") as file:
             size = picture_size(file)
+            samples = samples_of_one_size(file)
     except OSError as error:
         raise _no_access(path, error) from error
     if size is not None:
         _check_pixels(path, *size)
+    if samples > status.st_size:  # real ones have ten bytes or more a frame
+        what = f"its index lists {samples:,} frames, more than its bytes can hold"
+        raise VideoError(path, what, "Copy or download it again, or leave it out.")
 
 
 def _check_pixels(path: Path, width: int, height: int) -> None:

@@ -36,4 +36,4 @@ class Limits:
 
     workers: int = 2
     worker_bytes: int = 2 * 2**30  # memory, in addition to that of an idle worker
-    worker_seconds: float = 120.0  # per file, plus the duration of the video
+    worker_seconds: float = 120.0  # per file, plus the duration of the video, or of its shots that were read

@@ -20,6 +20,7 @@ from ctsan.web.messages import Message, pack, receive
 
 logger = logging.getLogger(__name__)
 
+_CHECK_SECONDS = 1.0  # between two looks at whether a reading has to end
 _START_SECONDS = 180.0  # the first start may have to convert a network for ONNX Runtime
 
 # Environment variables that a worker gets. All others stay in the server: its token, and any other secret.
@@ -72,7 +73,8 @@ class WorkerPool:
         self._limits = limits
         self._idle: asyncio.LifoQueue[_Worker | None] = asyncio.LifoQueue()  # None: not started
         self._workers: list[_Worker] = []
-        self._ending: set[asyncio.Task[None]] = set()
+        self._waiting = 0  # requests without a worker
+        self._ending: set[asyncio.Task[None]] = set()  # each frees a place
         for _ in range(limits.workers):
             self._idle.put_nowait(None)
 
@@ -122,15 +124,10 @@ class WorkerPool:
     async def _request(self, file: Path, request: Mapping[str, object]) -> AsyncGenerator[Message, None]:
         async with self._worker() as worker:
             worker.input.write(pack(Message({**request, "file": str(file)})))
-            deadline = asyncio.get_running_loop().time() + self._limits.worker_seconds
+            fair = deadline = asyncio.get_running_loop().time() + self._limits.worker_seconds
             while True:
                 try:
-                    async with asyncio.timeout_at(deadline):
-                        message = await receive(worker.output)
-                except TimeoutError:
-                    raise ReadingError(
-                        "Reading it took too long, and was stopped. Cut it, or reduce its resolution."
-                    ) from None
+                    message = await self._receive(worker, fair, deadline)
                 except (EOFError, ValueError, OSError) as error:
                     logger.warning("A worker died while reading a file (%s). It is replaced.", error)
                     raise LostWorkerError(
@@ -149,7 +146,39 @@ class WorkerPool:
                         raise ReadingError(str(message.head.get("text")))
                     case "info":
                         deadline += min(self._limits.seconds, float(message.head["duration"]))
+                    case "shot":
+                        read = float(message.head["end"]) - float(message.head["start"])
+                        fair = min(fair + read, deadline)
                 yield message
+
+    async def _receive(self, worker: _Worker, fair: float, deadline: float) -> Message:
+        """The next message of a worker.
+
+        Args:
+            fair: the time from which on it ends if another request waits for a worker.
+            deadline: the time at which it ends anyway.
+
+        Raises:
+            ReadingError: it has ended for one of these reasons.
+        """
+        time = asyncio.get_running_loop().time
+        receiving = asyncio.create_task(receive(worker.output))
+        try:
+            while True:
+                if time() >= deadline:
+                    raise ReadingError(
+                        "Reading it took too long, and was stopped. Cut it, or reduce its resolution."
+                    )
+                if time() >= fair and self._waiting > len(self._ending):
+                    raise ReadingError(
+                        "Reading it takes too long while others wait, and was stopped. Try again later, cut "
+                        "it, or reduce its resolution."
+                    )
+                await asyncio.wait({receiving}, timeout=min(_CHECK_SECONDS, max(0.0, deadline - time())))
+                if receiving.done():
+                    return receiving.result()
+        finally:
+            receiving.cancel()
 
     async def stop(self) -> None:
         """End all workers. Requests that still run fail."""
@@ -171,7 +200,11 @@ class WorkerPool:
         Raises:
             CtsanError: the worker ended before it was ready.
         """
-        worker = await self._idle.get()
+        self._waiting += 1
+        try:
+            worker = await self._idle.get()
+        finally:
+            self._waiting -= 1
         try:
             if worker is None or worker.process.returncode is not None:
                 worker = None  # until there is a process

@@ -123,6 +123,8 @@ def is_clip(path: Path) -> bool:
         return suffix in CLIP_SUFFIXES
     try:
         check_regular(path)
+        if path.stat().st_size == 0:  # files of /proc, which may wait for their content, have no size
+            return True
         with path.open("rb") as file:
             return not is_text(file.read(4096))
     except (DamagedFileError, OSError):
