@@ -6,7 +6,7 @@
 # make margins  every test that learns, from five seeds and with noise on features: how far each is from failing
 # make bench    the tables of docs/, printed again; CORPUS=… names captioned clips of yours for those that need some
 #
-# PYTHON=python3.12   another Python, 3.11 or later
+# PYTHON=python3.12   another Python, 3.11 or later; tested with 3.11 to 3.13
 # TORCH_INDEX=…       an index with PyTorch for pip, in place of the choice that tools/install_torch.py makes
 # CUDA=1              take the PyTorch that pip finds, with CUDA
 

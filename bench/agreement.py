@@ -33,9 +33,7 @@ def main() -> None:
     parser.add_argument("clips", nargs="+", type=Path)
     parser.add_argument("--model", type=Path, default=Path("default"))
     options = parser.parse_args()
-    runs = load_runs([options.model])
-    onnx = Predictor([load_model(run) for run in runs])
-    pytorch = Predictor([load_torch_model(run) for run in runs])
+    onnx, pytorch = load_both(options.model)
     differing: Counter[str] = Counter()
     largest: dict[str, float] = {}
     milliseconds = {"ONNX Runtime": 0.0, "PyTorch": 0.0}
@@ -55,6 +53,13 @@ def main() -> None:
         print(f"{asked}: {differing[asked]} answers differ, numbers by at most {difference:.1e}")
     for name, spent in milliseconds.items():
         print(f"{name}: {spent / len(options.clips):.0f} ms of CPU time per description")
+
+
+def load_both(model: Path) -> tuple[Predictor, Predictor]:
+    """The runs of a folder with ONNX Runtime, and the same runs with PyTorch."""
+    runs = load_runs([model])
+    onnx, pytorch = ([load(run) for run in runs] for load in (load_model, load_torch_model))
+    return Predictor(onnx), Predictor(pytorch)
 
 
 def answers(predictor: Predictor, clip: EncodedClip) -> Iterator[Answer]:

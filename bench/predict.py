@@ -42,6 +42,13 @@ class Cost(NamedTuple):
     peak_mb: float
 
 
+class Checkout(NamedTuple):
+    """What is measured."""
+
+    source: Path
+    cache: Path  # of its own, because each version prepares and checks networks in its way
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("clips", nargs="+", type=Path)
@@ -57,18 +64,25 @@ def main() -> None:
         return
     sources = {"before": options.before / "src"} if options.before else {}
     sources["now"] = _SOURCES
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {name: Path(folder) / f"cache-{name}" for name in sources}
+        measure({name: Checkout(source, caches[name]) for name, source in sources.items()}, options, folder)
+
+
+def measure(checkouts: Mapping[str, Checkout], options: argparse.Namespace, folder: str) -> None:
+    """Print both tables."""
     arguments = [*map(str, options.clips), "--warm", "--model", options.model]
     arguments += ["--rounds", str(options.rounds), *(["--busy"] if options.busy else [])]
     rows = []
-    for name, source in sources.items():
+    for name, checkout in checkouts.items():
         command = [sys.executable, __file__, *arguments]
-        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=_environment(source)).stdout
+        environment = _environment(checkout)
+        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout
         rows += warm_table(name, json.loads(printed), len(options.clips))
     print(tabulate(rows, headers=("", "way", "ms a clip", "times the floor", "range")))
 
     print("\nFrom a cold start:", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        costs = cold_rounds(sources, options.clips, options.model, options.rounds, Path(folder))
+    costs = cold_rounds(checkouts, options.clips, options.model, options.rounds, Path(folder))
     table = []
     for (name, asked), of_command in costs.items():
         seconds, cpu_seconds, peaks = zip(*of_command, strict=True)
@@ -121,14 +135,14 @@ def warm_table(name: str, rounds: Sequence[Mapping[str, float]], num_clips: int)
 
 
 def cold_rounds(
-    sources: Mapping[str, Path], clips: Sequence[Path], model: str, rounds: int, folder: Path
+    checkouts: Mapping[str, Checkout], clips: Sequence[Path], model: str, rounds: int, folder: Path
 ) -> dict[tuple[str, str], list[Cost]]:
     """What commands cost, by checkout and command; checkouts alternate."""
     costs: dict[tuple[str, str], list[Cost]] = {}
     commands: dict[str, dict[str, list[str]]] = {}
-    for name, source in sources.items():
+    for name, checkout in checkouts.items():
         store = str(folder / name)
-        process_cost(["index", *map(str, clips), "--store", store], source)
+        process_cost(["index", *map(str, clips), "--store", store], checkout)
         commands[name] = {
             "describe": ["describe", str(clips[0]), "--model", model],
             "search": ["search", "a man is singing", "--store", store],
@@ -136,17 +150,18 @@ def cold_rounds(
         }
     for _ in range(rounds):
         for command in ("describe", "search", "--help"):
-            for name, source in sources.items():
-                costs.setdefault((name, command), []).append(process_cost(commands[name][command], source))
-    return dict(sorted(costs.items(), key=lambda item: list(sources).index(item[0][0])))
+            for name, checkout in checkouts.items():
+                cost = process_cost(commands[name][command], checkout)
+                costs.setdefault((name, command), []).append(cost)
+    return dict(sorted(costs.items(), key=lambda item: list(checkouts).index(item[0][0])))
 
 
-def process_cost(arguments: Sequence[str], source: Path) -> Cost:
+def process_cost(arguments: Sequence[str], checkout: Checkout) -> Cost:
     """What a command of a checkout costs in a process of its own."""
     command = [sys.executable, "-m", "ctsan", *arguments]
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=_environment(source))
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=_environment(checkout))
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -159,8 +174,8 @@ def process_cost(arguments: Sequence[str], source: Path) -> Cost:
     return Cost(seconds, cpu, usage.ru_maxrss / 1024)
 
 
-def _environment(source: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(source)}
+def _environment(checkout: Checkout) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(checkout.source), "CTSAN_CACHE": str(checkout.cache)}
 
 
 def _seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:

@@ -40,6 +40,15 @@ def test_a_scan_goes_over_the_first_axis(backwards: bool) -> None:
     np.testing.assert_allclose(found["last"], x.sum(axis=0) + 1, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 200])
+def test_a_matrix_is_transposed_whole(rows: int) -> None:
+    matrix = np.random.default_rng(0).normal(size=(rows, 5)).astype(np.float32)
+    graph = Graph({"matrix": matrix})
+    graph.transposed_weight("matrix")
+    np.testing.assert_array_equal(graph.weights["matrix/T"], matrix.T)
+    assert graph.weights["matrix/T"].flags.c_contiguous
+
+
 def test_only_what_is_asked_is_returned() -> None:
     x = np.ones((2, 3), np.float32)
     assert list(Session(running_sum())({"x": x}, ["last"])) == ["last"]

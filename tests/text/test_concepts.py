@@ -114,6 +114,9 @@ def test_saved_and_loaded_they_are_the_same(tmp_path: Path) -> None:
         (None, "'concepts' is not a list"),
         (["dog"], "'dog' is not a word with its part and count"),
         ([{"word": "dog", "part": "other", "count": 3}], "is not a word with its part and count"),
+        ([{"word": "dog", "part": ["noun"], "count": 3}], "is not a word with its part and count"),
+        ([{"word": "dog", "part": "noun", "count": True}], "is not a word with its part and count"),
+        ([{"word": "dog", "part": "noun", "count": 3, "lemma": 1}], "is not a word with its part and count"),
         ([{"word": "dog", "part": "noun", "count": 3}] * 2, "a word is listed twice"),
     ],
 )

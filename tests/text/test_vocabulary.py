@@ -73,6 +73,11 @@ def damage(**changes: object) -> str:
         (damage(special=["<pad>"]), r"its special tokens are not <pad> <unk> <bos> <eos> <blank>"),
         (damage(words=["dog"]), r"'words' does not give a whole number for each word"),
         (damage(words={"dog": "4"}), r"'words' does not give a whole number for each word"),
+        (damage(words={"dog": True}), r"'words' does not give a whole number for each word"),
+        (damage(words={"dog": 4, "cat": -1}), r"'words' does not give a whole number for each word"),
+        (damage(words={"dog": 4, "cat": 2**53 + 1}), r"'words' does not give a whole number for each word"),
+        (damage(words={"dog": 4, "a cat": 3, "b c": 1}), r"'a cat' is not a word"),
+        (damage(words={"dog": 4, "": 3}), r"'' is not a word"),
         (damage(words={"<eos>": 4}), r"it lists <eos> among the words"),
     ],
 )

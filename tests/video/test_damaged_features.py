@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import save
 
 import ctsan.video.extraction as extraction
@@ -42,6 +43,10 @@ def clips(tmp_path: Path) -> Clips:
         pytest.param(lambda content: content + b"\0", id="extended"),
         pytest.param(lambda content: b"\xff" * len(content), id="overwritten"),
         pytest.param(lambda content: content.replace(b"recipe", b"RECIPE"), id="no recipe"),
+        pytest.param(lambda content: content[:-30] + bytes(30), id="zeroed at the end"),
+        pytest.param(
+            lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:], id="one bit of a map"
+        ),
     ],
 )
 def test_a_damaged_file_of_a_clip_is_made_again(
@@ -55,6 +60,67 @@ def test_a_damaged_file_of_a_clip_is_made_again(
     report = fill(clips, folder)
     assert (report.done, report.kept, report.unreadable) == (1, 4, {})
     assert contents(folder) == before
+
+
+def test_numbers_that_were_not_written_are_refused_with_a_remedy_that_works(
+    clips: Clips, tmp_path: Path
+) -> None:
+    folder = tmp_path / "f"
+    fill(clips, folder)
+    file = clip_file(folder, "clip 3")
+    whole = file.read_bytes()
+    flip_a_bit_of_the_maps(file)
+    with pytest.raises(
+        StoreError, match="clip 'clip 3' are .* damaged .*the checksum differs.*Delete the fi"
+    ):
+        FeatureStore(folder)["clip 3"]
+    file.unlink()
+    assert fill(clips, folder).done == 1
+    assert file.read_bytes() == whole
+    assert (FeatureStore(folder)["clip 3"].maps == 4).all()
+
+
+def test_the_checksum_of_a_file_is_computed_once_a_process(
+    clips: Clips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "f"
+    fill(clips, folder)
+    computed: list[object] = []
+    checksum = store_module._checksum
+
+    def counted(arrays: dict[str, np.ndarray]) -> int:
+        computed.append(arrays)
+        return checksum(arrays)
+
+    monkeypatch.setattr(store_module, "_checksum", counted)
+    for _ in range(3):
+        FeatureStore(folder)["clip 2"]
+    assert len(computed) == 1
+    flip_a_bit_of_the_maps(clip_file(folder, "clip 2"))  # which changes its time
+    with pytest.raises(StoreError, match="the checksum differs"):
+        FeatureStore(folder)["clip 2"]
+
+
+def test_files_without_a_checksum_are_read_and_kept(clips: Clips, tmp_path: Path) -> None:
+    """Such as those of earlier versions."""
+    folder = tmp_path / "f"
+    fill(clips, folder)
+    file = clip_file(folder, "clip 2")
+    with safe_open(file, framework="numpy") as opened:
+        header = json.loads(opened.metadata()["ctsan-features"])
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no iterator
+    assert isinstance(header.pop("crc32"), int)
+    file.write_bytes(save(tensors, metadata={"ctsan-features": json.dumps(header, sort_keys=True)}))
+    assert (FeatureStore(folder)["clip 2"].maps == 3).all()
+    assert fill(clips, folder).kept == len(clips)
+
+
+def flip_a_bit_of_the_maps(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    size = struct.unpack("<Q", content[:8])[0]
+    start, _ = json.loads(content[8 : 8 + size])["maps"]["data_offsets"]
+    content[8 + size + start] ^= 1
+    file.write_bytes(content)
 
 
 def other_features() -> dict[str, tuple[dict[str, np.ndarray], str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import errno
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -40,6 +42,19 @@ def test_a_network_is_exported_once(exported: list[str]) -> None:
     assert onnx_file(backbone) == onnx_file(backbone)
     assert onnx_file(backbone).read_bytes() == NETWORK
     assert len(exported) == 1
+
+
+def test_a_file_with_the_sha256_of_an_earlier_version_is_kept_while_it_is_whole(exported: list[str]) -> None:
+    backbone = find_backbone("tiny-vit-5m")
+    path = onnx_file(backbone)
+    checksum = path.with_name(f"{path.name}.json")
+    checksum.write_text(json.dumps({"sha256": hashlib.sha256(NETWORK).hexdigest()}))
+    onnx_file(backbone)
+    assert len(exported) == 1
+    path.write_bytes(b"A" + NETWORK[1:])
+    assert onnx_file(backbone).read_bytes() == NETWORK
+    assert len(exported) == 2
+    assert list(json.loads(checksum.read_text())) == ["crc32"]
 
 
 def _without_checksum(path: Path) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 from ctsan.errors import abridged
 from ctsan.text.files import MAX_COUNT, is_word, problem_with, read_words_json, write_words_json
@@ -126,10 +126,11 @@ def _most_frequent(counts: Counter[CountedT]) -> CountedT:
 
 
 def _concept(row: object) -> Concept:
-    match row:
-        case {"word": str(word), "part": "noun" | "verb" | "adjective" as part, "count": int(count), **more}:
-            lemma = more.get("lemma", "")
-            is_lemma = lemma == "" or is_word(lemma)
-            if is_word(word) and is_lemma and type(count) is int and 0 <= count <= MAX_COUNT:
-                return Concept(word, part, count, str(lemma))
+    if isinstance(row, dict):  # without pattern matching, which takes twice the time
+        word, part, count = row.get("word"), row.get("part"), row.get("count")
+        lemma = row.get("lemma", "")
+        are_words = is_word(word) and (lemma == "" or is_word(lemma))
+        has_part = isinstance(part, str) and part in CONTENT_PARTS
+        if are_words and has_part and type(count) is int and 0 <= count <= MAX_COUNT:
+            return Concept(str(word), cast("Part", part), count, str(lemma))
     raise ValueError(f"{abridged(row)} is not a word with its part and count")

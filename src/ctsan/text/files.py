@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ctsan.errors import Problem, WordsError
@@ -57,3 +57,10 @@ def check_format(file: Path, kind: str, header: dict[str, object]) -> dict[str, 
 def is_word(value: object) -> bool:
     """Whether a value can be a word: a string without spaces that can be written as UTF-8."""
     return isinstance(value, str) and value != "" and not _NOT_IN_WORDS.search(value)
+
+
+def first_no_word(values: Collection[str]) -> str | None:
+    """The first string that cannot be a word, if there is one. All are searched at once, which is faster."""
+    if "" not in values and not _NOT_IN_WORDS.search("".join(values)):
+        return None
+    return next(value for value in values if not is_word(value))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 from ctsan.errors import UsageError, abridged
-from ctsan.text.files import MAX_COUNT, is_word, problem_with, read_words_json, write_words_json
+from ctsan.text.files import MAX_COUNT, first_no_word, problem_with, read_words_json, write_words_json
 
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>", "<blank>")  # `tokenize` never returns these
 PAD, UNK, BOS, EOS, BLANK = range(len(SPECIALS))
@@ -90,12 +90,17 @@ class Vocabulary:
         counts = content.get("words")
         if content.get("special") != list(SPECIALS):
             raise problem_with(file, f"its special tokens are not {' '.join(SPECIALS)}")
-        if not isinstance(counts, dict) or not all(
-            type(count) is int and 0 <= count <= MAX_COUNT for count in counts.values()
-        ):
+        if not isinstance(counts, dict) or not _are_counts(counts.values()):
             raise problem_with(file, "'words' does not give a whole number for each word")
-        if wrong := [word for word in counts if not is_word(word)]:
-            raise problem_with(file, f"{abridged(wrong[0])} is not a word")
+        if (wrong := first_no_word(counts)) is not None:
+            raise problem_with(file, f"{abridged(wrong)} is not a word")
         if clash := [word for word in SPECIALS if word in counts]:
             raise problem_with(file, f"it lists {clash[0]} among the words")
         return cls._from_counts(counts)
+
+
+def _are_counts(values: Collection[object]) -> bool:
+    if not set(map(type, values)) <= {int}:
+        return False
+    counts = cast("Collection[int]", values)
+    return not counts or (min(counts) >= 0 and max(counts) <= MAX_COUNT)

@@ -171,7 +171,7 @@ def _fill_locked(
     def unchanged(source: Source) -> Outcome | None:
         """The outcome of a clip with the size and modification time of the index and a whole file, else None.
 
-        Only the header of the file is read.
+        All of the file is read, to check its checksum.
         """
         clip_id, path = source
         record = index.clips.get(clip_id)

@@ -1,11 +1,12 @@
-"""The feature store: one memory-mapped safetensors file per clip, and an index of the clips.
+"""The feature store: one safetensors file per clip, and an index of the clips.
 
     FOLDER/manifest.json                 how the maps were made
     FOLDER/index.sqlite                  readable and unreadable clips, see clip_index.py
     FOLDER/clips/3f/3fa4….safetensors    maps (N, h, w, C) float16, times (N,), optionally mirrored maps
 
-A clip's file contains digests of its source and recipe, and is written atomically. So a folder is consistent
-at every moment, and a run that was killed continues from the existing files.
+A clip's file contains digests of its source and recipe and a checksum of its arrays, and is written
+atomically. So a folder is consistent at every moment, and a run that was killed continues from the existing
+files. Files of older versions have no checksum, and are read without this check.
 
 Format version 1 has every clip in the manifest instead. It can be read, and extraction converts it.
 """
@@ -15,9 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +29,7 @@ from safetensors.numpy import save
 from ctsan.errors import StoreError
 from ctsan.io.arrays import check_finite, open_tensors
 from ctsan.io.atomic import make_folder, replacing, write_json
-from ctsan.io.reading import DamagedFileError, read_json_object
+from ctsan.io.reading import DamagedFileError, read_json_object, reason_of
 from ctsan.io.sqlite import clamped
 from ctsan.video.clip_index import INDEX_FILE, MANIFEST_FILE, ClipIndex, ClipRecord, write_index
 
@@ -34,6 +37,7 @@ FORMAT = "ctsan-features"
 VERSION = 2
 _MAX_MANIFEST_BYTES = 128 << 20  # one of version 1 lists every clip
 _MAX_SIZE = 2**20  # of a grid or of channels
+_CHECKSUM = "crc32"  # in a clip's header: of the bytes of all its arrays, in the order of their names
 
 Maps = NDArray[np.float16]
 
@@ -110,7 +114,7 @@ class FeatureStore:
         return len(self.manifest.clips)
 
     def __getitem__(self, clip_id: str) -> StoredFeatures:
-        """Read the features of a clip, with its maps memory-mapped.
+        """Read the features of a clip.
 
         Raises:
             StoreError: the clip is not in the folder, or its file is damaged.
@@ -121,28 +125,79 @@ class FeatureStore:
         return read_clip(self.folder, clip_id, self.manifest.recipe)
 
 
+# Device, inode and time of the files whose checksum this process has found right. A training reads every file
+# once an epoch.
+_checked: set[tuple[int, int, int]] = set()
+
+
 def read_clip(folder: Path, clip_id: str, recipe: Recipe) -> StoredFeatures:
-    """The features of one clip.
+    """The features of one clip. The checksum of a file is checked once a process.
 
     Raises:
         StoreError: its file is missing or damaged, or has maps of another recipe.
     """
     path = clip_file(folder, clip_id)
     try:
+        version = _file_version(path)
         with open_tensors(path) as file:
-            names = set(file.keys())
-            features = StoredFeatures(
-                maps=file.get_tensor("maps"),
-                times=file.get_tensor("times") if "times" in names else None,
-                mirrored=file.get_tensor("mirrored") if "mirrored" in names else None,
-            )
+            arrays = _arrays(file)
+            if version not in _checked:
+                _check_checksum(arrays, _header(file))
+        features = StoredFeatures(arrays["maps"], arrays.get("times"), arrays.get("mirrored"))
         _check_features(features, recipe)
+        _checked.add(version)
         return features
     except DamagedFileError as error:
         raise StoreError(
             f"{path}: the features of clip '{clip_id}' are missing or damaged ({error}). "
             "Delete the file and run 'ctsan features' again."
         ) from error
+
+
+def _file_version(path: Path) -> tuple[int, int, int]:
+    """What changes when a file is replaced or written.
+
+    Raises:
+        DamagedFileError: the file is missing.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DamagedFileError(reason_of(error)) from error
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+def _arrays(file: Any) -> dict[str, NDArray[Any]]:
+    """The arrays of an open file: the maps, and the others if there are any."""
+    names = {"maps", *({"times", "mirrored"} & set(file.keys()))}
+    return {name: file.get_tensor(name) for name in sorted(names)}
+
+
+def _header(file: Any) -> dict[str, Any]:
+    """The header of an open file; empty if it has none, or a damaged one."""
+    try:
+        header = json.loads((file.metadata() or {}).get(FORMAT, "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def _check_checksum(arrays: Mapping[str, NDArray[Any]], header: Mapping[str, object]) -> None:
+    """Check the bytes of arrays.
+
+    Raises:
+        DamagedFileError: they are not those that were written.
+    """
+    if _CHECKSUM in header and header[_CHECKSUM] != _checksum(arrays):
+        raise DamagedFileError("its numbers are not those that were written: the checksum differs")
+
+
+def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """The CRC-32 of the bytes of all arrays, in the order of their names."""
+    checksum = 0
+    for name in sorted(arrays):
+        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]).data, checksum)
+    return checksum
 
 
 def _check_features(features: StoredFeatures, recipe: Recipe) -> None:
@@ -168,24 +223,26 @@ def _check_features(features: StoredFeatures, recipe: Recipe) -> None:
 
 
 def write_clip(folder: Path, clip_id: str, features: StoredFeatures, *, recipe: str, source: str) -> None:
-    tensors: dict[str, NDArray[np.generic]] = {"maps": features.maps}
+    tensors: dict[str, NDArray[Any]] = {"maps": features.maps}
     if features.times is not None:
         tensors["times"] = features.times
     if features.mirrored is not None:
         tensors["mirrored"] = features.mirrored
     # A single metadata entry, because safetensors writes several in random order.
-    header = {"clip": clip_id, "recipe": recipe, "source": source}
+    header = {"clip": clip_id, "recipe": recipe, "source": source, _CHECKSUM: _checksum(tensors)}
     with replacing(clip_file(folder, clip_id)) as temporary:
         temporary.write_bytes(save(tensors, metadata={FORMAT: json.dumps(header, sort_keys=True)}))
 
 
 def read_header(folder: Path, clip_id: str) -> ClipHeader | None:
-    """The header of a clip's file; None if the file is missing, or shorter or longer than its header says."""
+    """The header of a clip's file; None if the file is missing or damaged. All of the file is read."""
     try:
         with open_tensors(clip_file(folder, clip_id)) as file:
-            header = json.loads((file.metadata() or {})[FORMAT])
-            frames = file.get_slice("maps").get_shape()[0]
-            return ClipHeader(recipe=str(header["recipe"]), source=str(header["source"]), frames=int(frames))
+            arrays, header = _arrays(file), _header(file)
+            _check_checksum(arrays, header)
+            return ClipHeader(
+                recipe=str(header["recipe"]), source=str(header["source"]), frames=len(arrays["maps"])
+            )
     except DamagedFileError:
         return None
 
