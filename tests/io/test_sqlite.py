@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ctsan.errors import StoreError
-from ctsan.io.sqlite import open_file
+from ctsan.io.sqlite import open_file, store_errors
 from ctsan.search.library import Library
 from ctsan.video.clip_index import ClipIndex
 
@@ -116,3 +116,28 @@ def test_libraries_and_features_are_opened_so(
     plant_journal(file, pointer_to(tmp_path / "victim"))
     with pytest.raises(StoreError, match=f"{name}.* would delete another file"):
         read(file)
+
+
+@pytest.mark.parametrize("ending", ["-journal", "-wal", "-shm"])
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_the_remedy_for_what_is_beside_a_file_is_to_delete_that_alone(
+    file: Path, make: Callable[[Path], object], ending: str
+) -> None:
+    beside = file.with_name(file.name + ending)
+    make(beside)
+    with pytest.raises(
+        StoreError, match=f"^{beside}: it is not a regular file, .* Delete it, not the folder"
+    ):
+        Library(file.parent)
+
+
+def test_a_pipe_in_place_of_the_shared_memory_is_no_full_disk(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("pragma journal_mode = wal")
+    os.mkfifo(file.with_name(f"{file.name}-shm"))
+    with (
+        closing(sqlite3.connect(file)) as connection,
+        pytest.raises(StoreError, match="shm: it is not a reg"),
+        store_errors(file, str),
+    ):
+        connection.execute("insert into shots values (1)")

@@ -15,6 +15,7 @@ FULL = {
     *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE),
     *(sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE),
 }
+_COMPANIONS = ("-journal", "-wal", "-shm")  # endings of the files that SQLite keeps beside its own
 _MAX_INTEGER = 2**63 - 1
 _NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")  # at the end of a journal, after the path of another one
 _DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -55,11 +56,11 @@ def _check_companions(file: Path) -> None:
     Raises:
         sqlite3.DatabaseError: one is a link, pipe or device, or a journal names another file.
     """
-    for ending in ("-journal", "-wal", "-shm"):
+    for ending in _COMPANIONS:
         companion = file.with_name(file.name + ending)
         if not os.path.lexists(companion):
             continue
-        if companion.is_symlink() or not companion.is_file():
+        if not _is_regular(companion):
             raise sqlite3.DatabaseError(f"{companion.name} beside it is not a regular file")
         with suppress(PermissionError), companion.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -77,7 +78,7 @@ def store_errors(file: Path, damage: Callable[[str], str]) -> Iterator[None]:
 
     Raises:
         StorageError: the disk is full. What was not committed is undone.
-        StoreError: the file is damaged, locked or inaccessible.
+        StoreError: the file is damaged, locked or inaccessible, or something is in the way of one beside it.
     """
     try:
         yield
@@ -86,6 +87,11 @@ def store_errors(file: Path, damage: Callable[[str], str]) -> Iterator[None]:
     except UnicodeDecodeError as error:  # what SQLite says quotes a damaged part of the file
         raise StoreError(damage("it holds text that is not UTF-8")) from error
     except sqlite3.DatabaseError as error:
+        if obstacle := _obstacle(file):
+            raise StoreError(
+                f"{obstacle}: it is not a regular file, so SQLite cannot use {file.name} ({error}). Delete "
+                "it, not the folder, and run the same command again: SQLite makes it again."
+            ) from error
         extended_code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
         code = extended_code & 0xFF
         if extended_code in FULL:
@@ -99,6 +105,16 @@ def store_errors(file: Path, damage: Callable[[str], str]) -> Iterator[None]:
             else f"{file}: it cannot be opened or written ({error}). Check the disk space, the permissions, "
             "and whether another process has locked the file; then run the same command again."
         ) from error
+
+
+def _obstacle(file: Path) -> Path | None:
+    """What is where SQLite keeps a file beside its own, and is a folder, a pipe or a link."""
+    beside = (file.with_name(file.name + ending) for ending in _COMPANIONS)
+    return next((path for path in beside if os.path.lexists(path) and not _is_regular(path)), None)
+
+
+def _is_regular(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def clamped(value: int) -> int:
