@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -56,17 +57,14 @@ def _check_companions(file: Path) -> None:
     Raises:
         sqlite3.DatabaseError: one is a link, pipe or device, or a journal names another file.
     """
-    for ending in _COMPANIONS:
-        companion = file.with_name(file.name + ending)
-        if not os.path.lexists(companion):
-            continue
-        if not _is_regular(companion):
-            raise sqlite3.DatabaseError(f"{companion.name} beside it is not a regular file")
-        with suppress(PermissionError), companion.open("rb") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - len(_NAMES_A_FILE)))
-            if stream.read() == _NAMES_A_FILE:
-                raise sqlite3.DatabaseError(f"{companion.name} beside it would delete another file")
+    if obstacle := _obstacle(file):
+        raise sqlite3.DatabaseError(f"{obstacle.name} beside it is not a regular file")
+    journal = file.with_name(f"{file.name}-journal")
+    with suppress(PermissionError, FileNotFoundError), journal.open("rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - len(_NAMES_A_FILE)))
+        if stream.read() == _NAMES_A_FILE:
+            raise sqlite3.DatabaseError(f"{journal.name} beside it would delete another file")
 
 
 @contextmanager
@@ -109,12 +107,12 @@ def store_errors(file: Path, damage: Callable[[str], str]) -> Iterator[None]:
 
 def _obstacle(file: Path) -> Path | None:
     """What is where SQLite keeps a file beside its own, and is a folder, a pipe or a link."""
-    beside = (file.with_name(file.name + ending) for ending in _COMPANIONS)
-    return next((path for path in beside if os.path.lexists(path) and not _is_regular(path)), None)
-
-
-def _is_regular(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
+    for ending in _COMPANIONS:
+        path = file.with_name(file.name + ending)
+        with suppress(OSError):  # there is none, or another process has just removed it
+            if not stat.S_ISREG(path.lstat().st_mode):
+                return path
+    return None
 
 
 def clamped(value: int) -> int:
