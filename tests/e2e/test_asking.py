@@ -105,7 +105,7 @@ def test_several_blanks_are_listed_one_after_the_other(
     best = [blank[0]["word"] for blank in answer["blanks"]]
     assert shown.out.startswith(f"{clip}: a {best[0]} star and a {best[1]} zircle\n    1: {best[0]} 0.")
     assert "    concept words: " in shown.out
-    assert "Not known to the model, and read as if they were any word: zircle." in shown.err
+    assert "Not known to the model, and read as the unknown word: zircle." in shown.err
 
 
 def test_a_choice_by_the_real_command_is_the_mean_of_the_runs(runs: Runs, clip: Path) -> None:

@@ -372,7 +372,7 @@ def test_features_that_cannot_be_computed_are_asked_for_before_any_are(
     command = f"ctsan features {shapes / 'corpus'} --import ARRAYS --backbone slowfast --out FOLDER"
     assert str(caught.value) == (
         f"{run}: it was trained on imported features of slowfast. Give such features of "
-        f"{shapes / 'corpus'} with --features FOLDER, or make it: {command}"
+        f"{shapes / 'corpus'} with --features FOLDER, or make them: {command}"
     )
     with pytest.raises(UsageError, match=re.escape(f"Make them: {command}")):
         ctsan_here("evaluate", run, *options(shapes))
